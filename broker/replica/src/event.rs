@@ -1,0 +1,189 @@
+//! Everything that can happen to a replica.
+
+use barnabas_types::{
+    Acks, BrokerEpoch, BrokerId, Condition, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch,
+    LeaderEpochs, Offset, Partition,
+};
+
+/// Names one waiting produce request; chosen by the shell, unique for the life of the replica.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WaiterId(pub u64);
+
+/// What the log says when it is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogState {
+    /// First offset, inclusive.
+    pub log_start: Offset,
+    /// LEO, exclusive.
+    pub log_end: Offset,
+    /// Flushed offset, exclusive: after an unclean stop the recovery point, never the LEO by assumption (R16).
+    pub flushed: Offset,
+    /// The checkpointed high watermark, exclusive; at most the LEO.
+    pub high_watermark: Offset,
+    /// Leader epochs of the log.
+    pub epochs: LeaderEpochs,
+}
+
+/// The controller's desired state for this partition, as one push carried it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatePush {
+    /// Epoch of the pushing controller.
+    pub controller_epoch: ControllerEpoch,
+    /// The broker epoch for which the push was meant.
+    pub broker_epoch: BrokerEpoch,
+    /// Which life of the topic it speaks of.
+    pub incarnation: Incarnation,
+    /// Assignment, leader, epochs, ISR.
+    pub partition: Partition,
+    /// `min.insync.replicas` in force.
+    pub min_insync_replicas: u32,
+    /// `flush.mode` in force (R37: it travels inside the push).
+    pub flush_mode: FlushMode,
+}
+
+/// A producer's request for this partition. Batches were checked before (CRC, size).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Produce {
+    /// Who waits. Answered exactly once through [`crate::Effects::answers`], except for acks=0 (never).
+    pub waiter: WaiterId,
+    /// When to answer.
+    pub acks: Acks,
+    /// How many offsets the batches take, 1 or more.
+    pub offsets: i64,
+}
+
+/// Where a replica stands: what a fetch asks from and what it reports (R15). An answer is applied only if the replica
+/// still stands exactly here (R31).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FetchPosition {
+    /// Life of the topic.
+    pub incarnation: Incarnation,
+    /// The follower's own broker epoch.
+    pub broker_epoch: BrokerEpoch,
+    /// Leader epoch that the follower follows in.
+    pub leader_epoch: LeaderEpoch,
+    /// Epoch of the last record in its log, `None` for an empty log (R36).
+    pub last_epoch: Option<LeaderEpoch>,
+    /// LEO, exclusive: the next offset wanted.
+    pub log_end: Offset,
+    /// Flushed offset, exclusive.
+    pub flushed: Offset,
+    /// First offset, inclusive.
+    pub log_start: Offset,
+}
+
+/// A follower's fetch as it reaches the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FollowerFetch {
+    /// Who fetches.
+    pub follower: BrokerId,
+    /// Where it stands.
+    pub position: FetchPosition,
+}
+
+/// What a leader's answer to a fetch says for one partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FetchOutcome {
+    /// Records from `position.log_end` on (possibly none: `end == position.log_end`).
+    Records {
+        /// Exclusive end of the records in the answer.
+        end: Offset,
+        /// Leader epochs of the records: first offset of each run, in order (empty if there are no records).
+        epochs: Vec<(LeaderEpoch, Offset)>,
+        /// The leader's HW.
+        high_watermark: Offset,
+        /// The leader's log start.
+        log_start: Offset,
+    },
+    /// The logs diverge: the largest epoch known to the leader that is not above the follower's last, and its end (KIP-595).
+    Diverging {
+        /// That epoch.
+        epoch: LeaderEpoch,
+        /// Its exclusive end at the leader.
+        end: Offset,
+    },
+    /// The follower has no epoch in common at or above the leader's log start: drop everything, begin there (R35).
+    Reset {
+        /// The leader's log start.
+        log_start: Offset,
+    },
+    /// Refused; ask again later.
+    Refused(Condition),
+}
+
+/// A leader's answer as it reaches the follower.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FetchAnswer {
+    /// Who answered.
+    pub leader: BrokerId,
+    /// The position that the request named.
+    pub asked: FetchPosition,
+    /// What the leader said.
+    pub outcome: FetchOutcome,
+}
+
+/// What became of an ISR proposal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProposalOutcome {
+    /// Written. The new state arrives as an ordinary [`Event::State`]; nothing changes here (R9, R13).
+    Accepted,
+    /// Refused by a controller. An earlier attempt may still be applied, so the maximal ISR stays as it is (R9).
+    Refused(Condition),
+    /// No answer: timeout, connection lost. Treated like a refusal (R9).
+    Unknown,
+}
+
+/// Everything that can happen to a replica.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The broker registered under a new epoch (also the first time).
+    Registered {
+        /// The new broker epoch.
+        broker_epoch: BrokerEpoch,
+    },
+    /// The controller's desired state.
+    State(StatePush),
+    /// A producer's batches arrived. If [`crate::Effects::append`] is set, append them there and report [`Event::Appended`].
+    Produce(Produce),
+    /// An append ordered by an effect is written. Completion of [`crate::Effects::append`].
+    Appended {
+        /// The producer whose batches these are, `None` for a follower's append.
+        waiter: Option<WaiterId>,
+        /// Epoch in which the append was ordered.
+        leader_epoch: LeaderEpoch,
+        /// LEO after it.
+        log_end: Offset,
+    },
+    /// An append failed: nothing of it counts. The replica is fenced until it is opened anew.
+    AppendFailed {
+        /// The producer whose batches these were.
+        waiter: Option<WaiterId>,
+    },
+    /// A truncation or reset ordered by an effect is done.
+    Truncated {
+        /// First offset after it.
+        log_start: Offset,
+        /// LEO after it.
+        log_end: Offset,
+        /// Flushed offset after it: truncation lowers it (R16).
+        flushed: Offset,
+    },
+    /// Everything below `to` is durable.
+    Flushed {
+        /// Exclusive end.
+        to: Offset,
+    },
+    /// A follower asks the leader for records. Answered in [`crate::Effects::fetch_reply`].
+    FollowerFetch(FollowerFetch),
+    /// The leader answered this follower's fetch.
+    FetchAnswered(FetchAnswer),
+    /// An ISR proposal was answered, or not.
+    ProposalAnswered(ProposalOutcome),
+    /// A produce request waited longer than its timeout.
+    WaiterTimedOut {
+        /// Which.
+        waiter: WaiterId,
+    },
+    /// Time passed; sent at least every quarter of `replica.lag.time.max.ms`.
+    Tick,
+}

@@ -1,0 +1,13 @@
+//! One partition's replica: given its state and an event, says what to append, truncate, ack and propose.
+//!
+//! Never touches files, sockets or clocks. The shell (the broker, or the simulator) performs the effects in the order
+//! that [`Effects`] documents and reports each completion as a further event.
+
+mod effects;
+mod event;
+
+pub use effects::{AppendOrder, Effects, FetchGrant, FetchReply, IsrProposal, Note, Role};
+pub use event::{
+    Event, FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, LogState, Produce,
+    ProposalOutcome, StatePush, WaiterId,
+};

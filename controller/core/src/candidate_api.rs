@@ -1,0 +1,106 @@
+//! Events and effects of the candidate: session, registration, race.
+
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId};
+
+/// Id of a ZooKeeper session; the only proof of ownership of an ephemeral node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub i64);
+
+/// What `/brokers/ids/N` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegistrationNode {
+    /// Session that owns the node.
+    pub owner: SessionId,
+    /// czxid: the broker epoch.
+    pub epoch: BrokerEpoch,
+    /// Data version, for a conditional delete.
+    pub version: i32,
+    /// Directory id in it; the same as ours = our own earlier incarnation (the directory lock proves it dead).
+    pub directory: DirectoryId,
+}
+
+/// What `/controller` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControllerNode {
+    /// Session that owns the node.
+    pub owner: SessionId,
+    /// Id written in it (information only: ownership is decided by `owner`).
+    pub broker: BrokerId,
+}
+
+/// What the candidate hears. Every answer names the session in which it was asked; answers of an earlier session are ignored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CandidateEvent {
+    /// A new session is established (answer to `Connect`).
+    Connected { session: SessionId },
+    /// The session is gone for good (expired, or replaced).
+    Expired { session: SessionId },
+    /// The connection is lost, the session may live on: stop acting.
+    Disconnected { session: SessionId },
+    /// The same session is connected again.
+    Reconnected { session: SessionId },
+    /// The connection has been away for half a session: resign as if expired.
+    HalfSessionAway { session: SessionId },
+    /// Answer to `CreateRegistration`: done, exists already, or unknown (re-read).
+    RegistrationCreated { session: SessionId, epoch: BrokerEpoch },
+    /// Answer to `CreateRegistration`: the node exists.
+    RegistrationExists { session: SessionId },
+    /// Answer to `ReadRegistration` (read after a `sync`); `None`: no node.
+    RegistrationRead { session: SessionId, node: Option<RegistrationNode> },
+    /// Answer to `DeleteRegistration`: done or not, in any case read again.
+    RegistrationDeleteTried { session: SessionId },
+    /// A watched node (registration of a stranger) is gone, or its wait is over.
+    RegistrationGone { session: SessionId },
+    /// Answer to `ReadEpoch` (after `sync`).
+    EpochRead { session: SessionId, epoch: ControllerEpoch, version: i32 },
+    /// Answer to `ReadController` (after `sync`), with the epoch node read *after* it; a watch is armed if the node exists.
+    ControllerRead { session: SessionId, node: Option<ControllerNode>, epoch: ControllerEpoch, version: i32 },
+    /// The watch on `/controller` fired.
+    ControllerChanged { session: SessionId },
+    /// Answer to `Race`: the multi was applied.
+    RaceWon { session: SessionId, epoch: ControllerEpoch, version: i32 },
+    /// Answer to `Race`: `NodeExists` or `BadVersion`.
+    RaceLost { session: SessionId },
+    /// Any of the above ended with an unknown outcome (ConnectionLoss, Timeout, Custom): re-read, then decide.
+    OutcomeUnknown { session: SessionId },
+    /// The controller of this process found itself deposed (a write met a newer epoch), or gave up.
+    Resigned { session: SessionId },
+}
+
+/// What the candidate wants done; performed in order, answered by events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CandidateEffect {
+    /// Drop every client of the old session, build a new one; repeat with back-off until it stands.
+    Connect,
+    /// Plain create of `/brokers/ids/N` (not in a multi: its stat would be invalid on 3.8), ephemeral.
+    CreateRegistration,
+    /// `sync`, then read `/brokers/ids/N`.
+    ReadRegistration,
+    /// Delete `/brokers/ids/N` at this version.
+    DeleteRegistration { version: i32 },
+    /// A live stranger holds our id: say so, watch the node, answer `RegistrationGone`.
+    /// At first start (never registered before in this process) the shell exits with the message instead.
+    AwaitRegistrationGone,
+    /// `sync`, then read `/controller_epoch`.
+    ReadEpoch,
+    /// `sync`, read `/controller` with a watch, then read `/controller_epoch`.
+    ReadController,
+    /// One multi: check `/controller_epoch` at `version`, create `/controller` (ephemeral), set `/controller_epoch` to `epoch`.
+    Race { epoch: ControllerEpoch, version: i32 },
+    /// The broker is registered: tell it its epoch and the oldest controller epoch it may obey (R22).
+    Registered { epoch: BrokerEpoch, controller_epoch_min: ControllerEpoch },
+    /// Not registered any more (session gone); the broker goes on serving.
+    Unregistered,
+    /// Elected: begin a term. All writes check `/controller_epoch` at `version`.
+    BeginTerm { epoch: ControllerEpoch, version: i32 },
+    /// End the term at once, drop all controller state.
+    EndTerm,
+    /// Somebody else is controller (information for admin forwarding).
+    Follow { controller: BrokerId, epoch: ControllerEpoch },
+    /// Pause the controller's writes and pushes (disconnected).
+    Pause,
+    /// Go on after `Pause`: the same session is back.
+    Resume,
+    /// A line for the log.
+    Note(String),
+}

@@ -1,0 +1,222 @@
+//! Events and effects of the controller: topics, leaders, ISRs, pushes.
+
+use std::collections::BTreeMap;
+
+use barnabas_types::{
+    BrokerEpoch, BrokerId, BrokerImage, Condition, Incarnation, LeaderEpoch, Offset, PartitionEpoch,
+    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+};
+
+/// Names one request that waits for an answer; chosen by the shell.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(pub u64);
+
+/// Names one write under way; chosen by the core, unique within a term.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WriteId(pub u64);
+
+/// A broker as registered now.
+pub type BrokerRegistration = BrokerImage;
+
+/// A partition as loaded. `state` is `None` if its node is missing or unreadable (that partition is marked, nothing else).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadedPartition {
+    /// Assignment from the topic node.
+    pub assigned_replicas: Vec<BrokerId>,
+    /// The state node.
+    pub state: Option<PartitionState>,
+}
+
+/// A topic as loaded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadedTopic {
+    /// Topic id and czxid of the topic node.
+    pub incarnation: Incarnation,
+    /// Settings.
+    pub config: TopicConfig,
+    /// Raw settings as set by the user, for describe.
+    pub overrides: BTreeMap<String, String>,
+    /// Partitions.
+    pub partitions: BTreeMap<i32, LoadedPartition>,
+    /// `/admin/delete_topics/T` exists: go on deleting.
+    pub deleting: bool,
+}
+
+/// Everything in ZooKeeper, as read after a `sync` at election.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    /// Registered brokers.
+    pub brokers: BTreeMap<BrokerId, BrokerRegistration>,
+    /// Topics.
+    pub topics: BTreeMap<TopicName, LoadedTopic>,
+}
+
+/// A leader's ISR proposal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AlterPartition {
+    /// Who proposes (must lead).
+    pub leader: BrokerId,
+    /// Its broker epoch.
+    pub broker_epoch: BrokerEpoch,
+    /// Which partition.
+    pub partition: TopicPartition,
+    /// Life of the topic.
+    pub incarnation: Incarnation,
+    /// The leader's epoch.
+    pub leader_epoch: LeaderEpoch,
+    /// Partition epoch on which the proposal builds.
+    pub partition_epoch: PartitionEpoch,
+    /// Proposed ISR with the broker epochs under which the members fetched (R12).
+    pub isr: Vec<(BrokerId, BrokerEpoch)>,
+}
+
+/// The answer to a proposal: the state after it, or why not.
+pub type AlterPartitionAnswer = Result<PartitionState, Condition>;
+
+/// A topic to create, validated for form by the edge, for meaning by the core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateTopic {
+    /// Name.
+    pub name: TopicName,
+    /// A fresh random id, drawn by the shell.
+    pub topic_id: TopicId,
+    /// Number of partitions, or `None` for the default (`num.partitions`); ignored with `assignment`.
+    pub partitions: Option<i32>,
+    /// Replication factor, or `None` for the default (`default.replication.factor`).
+    pub replication_factor: Option<i32>,
+    /// Manual assignment by partition index; empty for automatic.
+    pub assignment: BTreeMap<i32, Vec<BrokerId>>,
+    /// Settings as typed by the user, already parsed into `config` by the shell.
+    pub overrides: BTreeMap<String, String>,
+    /// The settings.
+    pub config: TopicConfig,
+    /// Only check, write nothing.
+    pub validate_only: bool,
+}
+
+/// A replica's answer about its log, given after it accepted the leaderless state at `leader_epoch` (R8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicaReport {
+    /// Life of the topic.
+    pub incarnation: Incarnation,
+    /// The leaderless epoch that was accepted.
+    pub leader_epoch: LeaderEpoch,
+    /// Epoch of the last record, `None` for an empty log; compared before the LEO.
+    pub last_epoch: Option<LeaderEpoch>,
+    /// LEO, exclusive.
+    pub log_end: Offset,
+}
+
+/// What the controller hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ControllerEvent {
+    /// The term begins: everything in ZooKeeper. Always the first event.
+    Loaded(Snapshot),
+    /// `/brokers/ids` as it is now (read whole after each watch event).
+    Brokers(BTreeMap<BrokerId, BrokerRegistration>),
+    /// A leader proposes an ISR. Answered in `Effects::alter_answers`.
+    AlterPartition { request: RequestId, proposal: AlterPartition },
+    /// Answered in `Effects::create_answers`.
+    CreateTopic { request: RequestId, topic: CreateTopic },
+    /// Answered in `Effects::delete_answers`.
+    DeleteTopic { request: RequestId, topic: TopicName },
+    /// A broker acknowledged image `version`; with it come reports for leaderless partitions.
+    PushAcked {
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        version: u64,
+        reports: Vec<(TopicPartition, ReplicaReport)>,
+    },
+    /// A write ended.
+    Written { write: WriteId, outcome: WriteOutcome },
+}
+
+/// How a write ended. The shell resolves unknown outcomes itself: it re-reads until it knows, then reports one of these.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriteOutcome {
+    /// Applied; for partition states the new version is the old + 1, for topic creations see `TopicCreated`.
+    Applied,
+    /// A topic creation was applied; the node's czxid, read back.
+    TopicCreated { czxid: i64 },
+    /// Not applied: the partition's state is another one than the write built on. What is there now.
+    Conflict { now: Option<PartitionState> },
+    /// Not applied: the topic's node exists (create) or is gone (delete).
+    TopicConflict,
+    /// Not applied: the store refused it for good (for instance the request is too large).
+    Refused { reason: &'static str },
+    /// Not applied: a newer controller is elected. The core resigns.
+    Fenced,
+}
+
+/// A conditional write of one partition's state (R1): applied iff `/controller_epoch` is at the term's version and the
+/// node is at `expected`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionWrite {
+    /// To be named in `Written`.
+    pub write: WriteId,
+    /// Which partition.
+    pub partition: TopicPartition,
+    /// Version on which the decision was made.
+    pub expected: PartitionEpoch,
+    /// The new state; its `partition_epoch` is `expected + 1`.
+    pub state: PartitionState,
+}
+
+/// A write of a topic's nodes. Both forms check `/controller_epoch`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TopicWrite {
+    /// One multi: topic node, partition nodes, state nodes, config node (R29).
+    Create {
+        /// To be named in `Written`.
+        write: WriteId,
+        /// Name.
+        name: TopicName,
+        /// Id.
+        topic_id: TopicId,
+        /// Settings.
+        overrides: BTreeMap<String, String>,
+        /// Assignment and first state (partition epoch 0) by index.
+        partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+    },
+    /// Mark in `/admin/delete_topics`, then remove the whole tree and the mark; resumable.
+    Delete {
+        /// To be named in `Written`.
+        write: WriteId,
+        /// Name.
+        name: TopicName,
+        /// Partition indexes to remove.
+        partitions: Vec<i32>,
+    },
+}
+
+/// What to do after a step, in this order. (Completion changes the state: a write counts when `Written` says so.)
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Effects {
+    /// 1. Partition states to write; independent of one another. The shell batches about 100 to a multi, 8 in flight.
+    pub partition_writes: Vec<PartitionWrite>,
+    /// 2. Topics to write.
+    pub topic_writes: Vec<TopicWrite>,
+    /// 3. The image changed: every broker is owed a push (`Controller::push_for`).
+    pub image_changed: bool,
+    /// 4. Answers to proposals.
+    pub alter_answers: Vec<(RequestId, AlterPartitionAnswer)>,
+    /// 5. Answers to creations: id, partitions, replication factor.
+    pub create_answers: Vec<(RequestId, Result<(TopicId, i32, i32), Condition>)>,
+    /// 6. Answers to deletions.
+    pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
+    /// 7. The term is over (a write was fenced): stop at once.
+    pub resign: bool,
+    /// 8. Lines for the state-change log.
+    pub notes: Vec<Note>,
+}
+
+/// One line for the state-change log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The partition it speaks of, if it speaks of one.
+    pub partition: Option<TopicPartition>,
+    /// For an operator's eyes (offline partition, unclean election).
+    pub warn: bool,
+    /// What happened and why, with epochs.
+    pub text: String,
+}

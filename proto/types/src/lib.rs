@@ -1,0 +1,22 @@
+//! The vocabulary of Barnabas: ids, epochs, offsets, cluster state and error conditions as types that cannot be mixed up.
+//!
+//! Every other crate imports this one; it imports nothing of the project, does no I/O and knows no format.
+
+mod condition;
+mod ids;
+mod image;
+pub mod invariants;
+mod leader_epochs;
+mod names;
+
+pub use condition::Condition;
+pub use ids::{
+    BrokerEpoch, BrokerId, ClusterId, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch, Now,
+    Offset, PartitionEpoch, TopicId,
+};
+pub use image::{
+    Acks, BrokerImage, ClusterDelta, ClusterImage, FlushMode, Partition, PartitionState,
+    TopicConfig, TopicImage,
+};
+pub use leader_epochs::{EpochStart, LeaderEpochs};
+pub use names::{InvalidTopicName, TopicName, TopicPartition};
