@@ -25,6 +25,8 @@ pub struct Effects {
     pub fetch_reply: Option<FetchReply>,
     /// 6. The high watermark moved: publish it, wake fetchers.
     pub high_watermark: Option<Offset>,
+    /// 6b. The log start moved up (a follower takes its leader's, R34): checkpoint it, segments below it may go.
+    pub log_start: Option<Offset>,
     /// 7. The role or epoch changed: fetchers must be started, stopped or moved; parked client fetches ended.
     pub role_changed: Option<Role>,
     /// 8. Send this proposal to the controller, then step `ProposalAnswered`. At most one is open at a time.
@@ -33,6 +35,22 @@ pub struct Effects {
     pub delete: bool,
     /// 10. Lines for the state-change log.
     pub notes: Vec<Note>,
+}
+
+impl Effects {
+    /// Empties every field and keeps the capacity of the lists, so that one value serves every step of a partition.
+    pub fn clear(&mut self) {
+        let (mut answers, mut notes) =
+            (std::mem::take(&mut self.answers), std::mem::take(&mut self.notes));
+        answers.clear();
+        notes.clear();
+        *self = Self { answers, notes, ..Self::default() };
+    }
+
+    /// Adds a line for the state-change log.
+    pub(crate) fn note(&mut self, warn: bool, text: String) {
+        self.notes.push(Note { warn, text });
+    }
 }
 
 /// Where to append.

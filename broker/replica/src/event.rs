@@ -168,7 +168,8 @@ pub enum Event {
         /// Flushed offset after it: truncation lowers it (R16).
         flushed: Offset,
     },
-    /// Everything below `to` is durable.
+    /// Everything below `to` is durable. A flush that began before a truncation must not be reported after it: its bytes
+    /// are no longer those of the log.
     Flushed {
         /// Exclusive end.
         to: Offset,

@@ -3,11 +3,23 @@
 //! Never touches files, sockets or clocks. The shell (the broker, or the simulator) performs the effects in the order
 //! that [`Effects`] documents and reports each completion as a further event.
 
+mod accept;
+mod committed;
 mod effects;
 mod event;
+mod follower;
+mod isr;
+mod leader;
+mod progress;
+mod replica;
+#[cfg(test)]
+mod tests;
+mod view;
 
 pub use effects::{AppendOrder, Effects, FetchGrant, FetchReply, IsrProposal, Note, Role};
 pub use event::{
     Event, FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, LogState, Produce,
     ProposalOutcome, StatePush, WaiterId,
 };
+pub use replica::{Replica, ReplicaOptions};
+pub use view::{ConsumerView, FollowerPosition, ReplicaReport};

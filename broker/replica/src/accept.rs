@@ -1,0 +1,171 @@
+//! Which pushed states are accepted (R4, R27), and the change of role that an accepted one brings.
+
+use barnabas_types::{Condition, Now, invariants};
+
+use crate::effects::Effects;
+use crate::event::StatePush;
+use crate::follower::Follower;
+use crate::leader::Leader;
+use crate::replica::{Replica, RoleState};
+
+/// What a push is to this replica.
+enum Verdict {
+    /// Newer than what is known.
+    New,
+    /// The state that is known already: only its settings can be news.
+    Repeat,
+    /// Late, misdirected or impossible.
+    Refused { warn: bool, reason: &'static str },
+}
+
+impl Replica {
+    pub(crate) fn on_state(&mut self, now: Now, push: StatePush, effects: &mut Effects) {
+        match self.judge(&push) {
+            Verdict::Refused { warn, reason } => effects.note(
+                warn,
+                format!(
+                    "push refused ({reason}): controller epoch {}, broker epoch {}, leader epoch {}, partition epoch {}",
+                    push.controller_epoch,
+                    push.broker_epoch,
+                    push.partition.state.leader_epoch,
+                    push.partition.state.partition_epoch,
+                ),
+            ),
+            Verdict::Repeat => self.adopt_settings(&push),
+            Verdict::New => {
+                self.controller_epoch = Some(push.controller_epoch);
+                if self.log_operation_under_way() {
+                    self.deferred = Some(push);
+                } else {
+                    self.adopt(now, push, effects);
+                }
+            }
+        }
+    }
+
+    /// R4: the push is for this incarnation of this broker, from no older controller, and newer than what is known.
+    fn judge(&self, push: &StatePush) -> Verdict {
+        let refused = |warn, reason| Verdict::Refused { warn, reason };
+        match self.role {
+            RoleState::Fenced => return refused(false, "the partition is fenced here"),
+            RoleState::Deleted => return refused(false, "the replica was deleted here"),
+            _ => {}
+        }
+        if self.broker_epoch != Some(push.broker_epoch) {
+            return refused(false, "meant for another incarnation of this broker");
+        }
+        if self.controller_epoch.is_some_and(|known| push.controller_epoch < known) {
+            return refused(false, "from a deposed controller");
+        }
+        let state = &push.partition.state;
+        if let Some(known) = self.deferred.as_ref().or(self.accepted.as_ref()) {
+            let mine = &known.partition.state;
+            if push.incarnation < known.incarnation {
+                return refused(false, "an earlier life of the topic");
+            }
+            if push.incarnation > known.incarnation {
+                return refused(
+                    true,
+                    "a later life of the topic, which needs a replica of its own",
+                );
+            }
+            if state.leader_epoch < mine.leader_epoch
+                || state.partition_epoch < mine.partition_epoch
+            {
+                return refused(false, "older than the known state");
+            }
+            if state.leader_epoch == mine.leader_epoch && state.leader != mine.leader {
+                return refused(true, "two leaders in one leader epoch");
+            }
+            if state.partition_epoch == mine.partition_epoch {
+                return if state.leader_epoch == mine.leader_epoch {
+                    Verdict::Repeat
+                } else {
+                    refused(true, "two states at one partition epoch")
+                };
+            }
+        }
+        let assigned = push.partition.assigned_replicas.contains(&self.me);
+        if assigned && !invariants::i8_isr_within_assignment(&push.partition) {
+            return refused(true, "its ISR is empty, not assigned, or without the leader");
+        }
+        Verdict::New
+    }
+
+    /// A repeated push may bring changed topic settings (R37: they travel inside the push).
+    fn adopt_settings(&mut self, push: &StatePush) {
+        self.controller_epoch = Some(push.controller_epoch);
+        for known in self.accepted.iter_mut().chain(self.deferred.iter_mut()) {
+            known.min_insync_replicas = push.min_insync_replicas;
+            known.flush_mode = push.flush_mode;
+        }
+    }
+
+    /// Takes the state that came during a log operation which is now done.
+    pub(crate) fn take_deferred(&mut self, now: Now, effects: &mut Effects) {
+        if !self.log_operation_under_way()
+            && let Some(push) = self.deferred.take()
+        {
+            self.adopt(now, push, effects);
+        }
+    }
+
+    fn log_operation_under_way(&self) -> bool {
+        matches!(&self.role, RoleState::Follower(follower) if follower.is_busy())
+    }
+
+    fn adopt(&mut self, now: Now, push: StatePush, effects: &mut Effects) {
+        let partition = &push.partition;
+        let leader_epoch = partition.state.leader_epoch;
+        let same_epoch = self.leader_epoch() == Some(leader_epoch);
+        if !partition.assigned_replicas.contains(&self.me) {
+            self.change_role(RoleState::Deleted, push, effects);
+            effects.delete = true;
+        } else if partition.state.leader == Some(self.me) {
+            if same_epoch && let RoleState::Leader(leader) = &mut self.role {
+                leader.adopt_isr(now, self.me, partition);
+                self.accepted = Some(push);
+            } else {
+                self.become_leader(now, push, effects);
+            }
+        } else if same_epoch {
+            // Same leader, or still none: only ISR, assignment or settings changed.
+            self.accepted = Some(push);
+        } else if let Some(leader) = partition.state.leader {
+            // No truncation here: only the leader's answer says where the logs part (R15).
+            self.change_role(RoleState::Follower(Follower::new(leader)), push, effects);
+        } else {
+            self.change_role(RoleState::Leaderless, push, effects);
+        }
+    }
+
+    fn become_leader(&mut self, now: Now, push: StatePush, effects: &mut Effects) {
+        let leader_epoch = push.partition.state.leader_epoch;
+        if let Some(latest) = self.log.epochs.latest()
+            && latest >= leader_epoch
+        {
+            // An epoch has one leader, in one life: were it led again over a log that may have been cut since, one
+            // (epoch, offset) could name two records. A restarted leader gets a new epoch (R5).
+            self.end_all_waiters(&Condition::NotLeaderOrFollower, effects);
+            self.accepted = Some(push);
+            self.fence(
+                format!("told to lead in epoch {leader_epoch}, but the log knows epoch {latest}"),
+                effects,
+            );
+            return;
+        }
+        let epoch_start = self.append_end();
+        let leader = Leader::new(now, self.me, &push.partition, epoch_start);
+        self.change_role(RoleState::Leader(leader), push, effects);
+        self.log.epochs.assign(leader_epoch, epoch_start);
+        effects.assign_epoch = Some((leader_epoch, epoch_start));
+    }
+
+    /// R11: a change of role or epoch ends all waiters without success.
+    fn change_role(&mut self, role: RoleState, push: StatePush, effects: &mut Effects) {
+        self.end_all_waiters(&Condition::NotLeaderOrFollower, effects);
+        self.role = role;
+        self.accepted = Some(push);
+        effects.role_changed = Some(self.role());
+    }
+}

@@ -1,0 +1,196 @@
+//! How a leader proposes to grow or shrink the ISR (R9, R12, R13, B7).
+
+use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset};
+
+use crate::effects::{Effects, IsrProposal};
+use crate::event::{LogState, ProposalOutcome};
+use crate::leader::Leader;
+use crate::progress::FollowerProgress;
+use crate::replica::{Replica, RoleState};
+
+/// Wait before the first repetition of a proposal that was refused or not answered; doubles with each.
+const BACKOFF_MIN_MS: u64 = 100;
+/// Longest such wait.
+const BACKOFF_MAX_MS: u64 = 2_000;
+
+/// The proposals at the present partition epoch. At most one is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ProposalState {
+    open: Option<Open>,
+    /// No repetition before this.
+    retry_at: Now,
+    /// How many were refused or not answered.
+    failures: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Open {
+    /// Sent, not answered.
+    Sent,
+    /// Written at this time; the state that says so is on its way.
+    Accepted(Now),
+}
+
+impl ProposalState {
+    fn may_propose(&self, now: Now) -> bool {
+        self.open.is_none() && now >= self.retry_at
+    }
+
+    fn failed(&mut self, now: Now) {
+        let backoff_ms = BACKOFF_MIN_MS.saturating_mul(1 << self.failures.min(8));
+        self.open = None;
+        self.retry_at = Now(now.0.saturating_add(backoff_ms.min(BACKOFF_MAX_MS)));
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+impl FollowerProgress {
+    /// An equal LEO is in sync regardless of time: idle partitions never flap (B7).
+    fn is_caught_up(&self, now: Now, log_end: Offset, lag_time_max_ms: u64) -> bool {
+        self.position.is_some_and(|p| p.log_end >= log_end)
+            || now.since_ms(self.caught_up_at) <= lag_time_max_ms
+    }
+
+    /// R12, R34: the position of this leader epoch has reached the HW and the epoch's start and lacks nothing that was
+    /// deleted here. Returns the broker epoch under which it fetched.
+    fn may_join(
+        &self,
+        log: &LogState,
+        mode: FlushMode,
+        epoch_start: Offset,
+    ) -> Option<BrokerEpoch> {
+        let position = self.position?;
+        let counted = position.counted(mode);
+        let reached = counted >= log.high_watermark
+            && counted >= epoch_start
+            && position.log_start >= log.log_start;
+        self.broker_epoch.filter(|_| reached)
+    }
+}
+
+impl Replica {
+    /// B7: a gap between events says that this broker stood still, not that its followers lag. They get a full lag time
+    /// from now on.
+    pub(crate) fn forgive_own_stall(&mut self, now: Now) {
+        let stalled = self
+            .last_step
+            .is_some_and(|last| now.since_ms(last) > self.options.lag_time_max_ms / 2);
+        self.last_step = Some(now);
+        if stalled && let RoleState::Leader(leader) = &mut self.role {
+            for follower in &mut leader.followers {
+                follower.caught_up_at = now;
+            }
+        }
+    }
+
+    pub(crate) fn on_proposal_answered(
+        &mut self,
+        now: Now,
+        outcome: ProposalOutcome,
+        effects: &mut Effects,
+    ) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        if leader.proposal.open.is_none() {
+            return; // Late: a newer state has settled it.
+        }
+        match outcome {
+            ProposalOutcome::Accepted => leader.proposal.open = Some(Open::Accepted(now)),
+            // An attempt may still be applied later, so the maximal ISR stays as it is (R9).
+            ProposalOutcome::Refused(condition) => {
+                leader.proposal.failed(now);
+                effects.note(false, format!("ISR proposal refused: {condition}"));
+            }
+            ProposalOutcome::Unknown => {
+                leader.proposal.failed(now);
+                effects.note(false, "ISR proposal not answered".to_owned());
+            }
+        }
+    }
+
+    /// After a fetch: proposes the follower at once if it may join.
+    pub(crate) fn maybe_expand(&mut self, now: Now, id: BrokerId, effects: &mut Effects) {
+        let (RoleState::Leader(leader), Some(accepted)) = (&mut self.role, &self.accepted) else {
+            return;
+        };
+        if !leader.proposal.may_propose(now) {
+            return;
+        }
+        let Some(follower) = leader.followers.iter_mut().find(|f| f.id == id && !f.in_isr) else {
+            return;
+        };
+        if follower.may_join(&self.log, accepted.flush_mode, leader.epoch_start).is_none() {
+            return;
+        }
+        if !follower.proposed {
+            follower.proposed = true;
+            // From here on it holds the HW back, so it is judged by lag; the time begins now.
+            follower.caught_up_at = now;
+        }
+        self.propose(now, effects);
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Now, effects: &mut Effects) {
+        let lag_time_max_ms = self.options.lag_time_max_ms;
+        let log_end = self.log.log_end;
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        if let Some(Open::Accepted(since)) = leader.proposal.open
+            && now.since_ms(since) > lag_time_max_ms
+        {
+            // The state that should follow has not come: the answer may have been one to an earlier proposal.
+            leader.proposal.failed(now);
+        }
+        let unsettled = leader.followers.iter().any(|f| {
+            // Lags; or was proposed and neither admitted nor withdrawn.
+            if f.in_isr { !f.is_caught_up(now, log_end, lag_time_max_ms) } else { f.proposed }
+        });
+        if unsettled && leader.proposal.may_propose(now) {
+            self.propose(now, effects);
+        }
+    }
+
+    /// Proposes what is right now: the caught-up members of the maximal ISR. If that is the committed ISR itself, its
+    /// success withdraws every earlier attempt (R9).
+    fn propose(&mut self, now: Now, effects: &mut Effects) {
+        let lag_time_max_ms = self.options.lag_time_max_ms;
+        let (RoleState::Leader(leader), Some(accepted), Some(broker_epoch)) =
+            (&mut self.role, &self.accepted, self.broker_epoch)
+        else {
+            return;
+        };
+        let state = &accepted.partition.state;
+        let Leader { followers, epoch_start, proposal, .. } = leader;
+        let member = |id: BrokerId| {
+            if id == self.me {
+                return Some((id, broker_epoch));
+            }
+            let follower = followers.iter().find(|f| f.id == id && f.in_maximal_isr())?;
+            if !follower.is_caught_up(now, self.log.log_end, lag_time_max_ms) {
+                return None;
+            }
+            // A committed member keeps the epoch under which it was admitted: only the controller may confirm it under
+            // another one, for it alone knows whether the new incarnation lost its tail (R5, R6).
+            state
+                .isr_epoch_of(id)
+                .or_else(|| follower.may_join(&self.log, accepted.flush_mode, *epoch_start))
+                .map(|epoch| (id, epoch))
+        };
+        let isr: Vec<_> =
+            accepted.partition.assigned_replicas.iter().copied().filter_map(member).collect();
+        effects.note(
+            false,
+            format!(
+                "proposing ISR {:?} on {:?} at partition epoch {}",
+                isr.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),
+                state.isr.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),
+                state.partition_epoch
+            ),
+        );
+        proposal.open = Some(Open::Sent);
+        effects.propose = Some(IsrProposal {
+            incarnation: accepted.incarnation,
+            leader_epoch: state.leader_epoch,
+            partition_epoch: state.partition_epoch,
+            isr,
+        });
+    }
+}

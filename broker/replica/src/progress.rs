@@ -1,0 +1,80 @@
+//! What a leader knows about each follower in its leader epoch.
+
+use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset};
+
+/// What the leader knows about one follower in this leader epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FollowerProgress {
+    pub(crate) id: BrokerId,
+    /// Highest broker epoch seen in this leader epoch, in a fetch or in `isr_broker_epochs` (R30).
+    pub(crate) broker_epoch: Option<BrokerEpoch>,
+    /// Where that incarnation stands; `None` until it has fetched without divergence in this leader epoch.
+    pub(crate) position: Option<Position>,
+    /// Member of the committed ISR.
+    pub(crate) in_isr: bool,
+    /// Member of an ISR proposed at the present partition epoch (R9).
+    pub(crate) proposed: bool,
+    /// When it was last caught up.
+    pub(crate) caught_up_at: Now,
+    /// Time of its last noted fetch and the LEO here at that time.
+    last_fetch: Option<(Now, Offset)>,
+}
+
+/// A position that a follower reported in this leader epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Position {
+    pub(crate) log_end: Offset,
+    pub(crate) flushed: Offset,
+    pub(crate) log_start: Offset,
+}
+
+impl Position {
+    /// The offset that counts for the HW; the leader's mode decides (R10, R37).
+    pub(crate) fn counted(self, mode: FlushMode) -> Offset {
+        match mode {
+            FlushMode::Async => self.log_end,
+            FlushMode::Sync => self.flushed.min(self.log_end),
+        }
+    }
+}
+
+impl FollowerProgress {
+    pub(crate) fn new(now: Now, id: BrokerId) -> Self {
+        Self {
+            id,
+            broker_epoch: None,
+            position: None,
+            in_isr: false,
+            proposed: false,
+            caught_up_at: now,
+            last_fetch: None,
+        }
+    }
+
+    pub(crate) fn in_maximal_isr(&self) -> bool {
+        self.in_isr || self.proposed
+    }
+
+    /// A newer incarnation makes everything that an older one reported void (R30).
+    pub(crate) fn see_broker_epoch(&mut self, broker_epoch: BrokerEpoch) {
+        if self.broker_epoch < Some(broker_epoch) {
+            self.broker_epoch = Some(broker_epoch);
+            self.position = None;
+            self.last_fetch = None;
+        }
+    }
+
+    /// Notes a fetch that does not diverge. Caught up as in Kafka: it has everything that was here at this fetch, or
+    /// everything that was here at the one before.
+    pub(crate) fn note(&mut self, now: Now, position: Position, log_end: Offset) {
+        if position.log_end >= log_end {
+            self.caught_up_at = now;
+        } else if let Some((time, log_end_then)) = self.last_fetch
+            && position.log_end >= log_end_then
+        {
+            self.caught_up_at = self.caught_up_at.max(time);
+        }
+        self.position = Some(position);
+        self.last_fetch = Some((now, log_end));
+    }
+}

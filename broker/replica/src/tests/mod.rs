@@ -1,0 +1,1 @@
+//! Tests of the replica, named after the rules they prove.
