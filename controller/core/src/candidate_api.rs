@@ -32,39 +32,108 @@ pub struct ControllerNode {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CandidateEvent {
     /// A new session is established (answer to `Connect`).
-    Connected { session: SessionId },
+    Connected {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The session is gone for good (expired, or replaced).
-    Expired { session: SessionId },
+    Expired {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The connection is lost, the session may live on: stop acting.
-    Disconnected { session: SessionId },
+    Disconnected {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The same session is connected again.
-    Reconnected { session: SessionId },
+    Reconnected {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The connection has been away for half a session: resign as if expired.
-    HalfSessionAway { session: SessionId },
+    HalfSessionAway {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// Answer to `CreateRegistration`: done, exists already, or unknown (re-read).
-    RegistrationCreated { session: SessionId, epoch: BrokerEpoch },
+    RegistrationCreated {
+        /// The session it speaks of.
+        session: SessionId,
+        /// czxid of the node: the broker epoch.
+        epoch: BrokerEpoch,
+    },
     /// Answer to `CreateRegistration`: the node exists.
-    RegistrationExists { session: SessionId },
+    RegistrationExists {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// Answer to `ReadRegistration` (read after a `sync`); `None`: no node.
-    RegistrationRead { session: SessionId, node: Option<RegistrationNode> },
+    RegistrationRead {
+        /// The session it speaks of.
+        session: SessionId,
+        /// What the node says; `None`: no node.
+        node: Option<RegistrationNode>,
+    },
     /// Answer to `DeleteRegistration`: done or not, in any case read again.
-    RegistrationDeleteTried { session: SessionId },
+    RegistrationDeleteTried {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// A watched node (registration of a stranger) is gone, or its wait is over.
-    RegistrationGone { session: SessionId },
+    RegistrationGone {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// Answer to `ReadEpoch` (after `sync`).
-    EpochRead { session: SessionId, epoch: ControllerEpoch, version: i32 },
+    EpochRead {
+        /// The session it speaks of.
+        session: SessionId,
+        /// Value of the node.
+        epoch: ControllerEpoch,
+        /// Its data version.
+        version: i32,
+    },
     /// Answer to `ReadController` (after `sync`), with the epoch node read *after* it; a watch is armed if the node exists.
-    ControllerRead { session: SessionId, node: Option<ControllerNode>, epoch: ControllerEpoch, version: i32 },
+    ControllerRead {
+        /// The session it speaks of.
+        session: SessionId,
+        /// What the node says; `None`: no node.
+        node: Option<ControllerNode>,
+        /// Value of the epoch node.
+        epoch: ControllerEpoch,
+        /// Data version of the epoch node.
+        version: i32,
+    },
     /// The watch on `/controller` fired.
-    ControllerChanged { session: SessionId },
+    ControllerChanged {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// Answer to `Race`: the multi was applied.
-    RaceWon { session: SessionId, epoch: ControllerEpoch, version: i32 },
+    RaceWon {
+        /// The session it speaks of.
+        session: SessionId,
+        /// Controller epoch of the term.
+        epoch: ControllerEpoch,
+        /// Version of the epoch node after the multi.
+        version: i32,
+    },
     /// Answer to `Race`: `NodeExists` or `BadVersion`.
-    RaceLost { session: SessionId },
+    RaceLost {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// Any of the above ended with an unknown outcome (ConnectionLoss, Timeout, Custom): re-read, then decide.
-    OutcomeUnknown { session: SessionId },
+    OutcomeUnknown {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The controller of this process found itself deposed (a write met a newer epoch), or gave up.
-    Resigned { session: SessionId },
+    Resigned {
+        /// The session it speaks of.
+        session: SessionId,
+    },
 }
 
 /// What the candidate wants done; performed in order, answered by events.
@@ -77,7 +146,10 @@ pub enum CandidateEffect {
     /// `sync`, then read `/brokers/ids/N`.
     ReadRegistration,
     /// Delete `/brokers/ids/N` at this version.
-    DeleteRegistration { version: i32 },
+    DeleteRegistration {
+        /// Data version at which to delete.
+        version: i32,
+    },
     /// A live stranger holds our id: say so, watch the node, answer `RegistrationGone`.
     /// At first start (never registered before in this process) the shell exits with the message instead.
     AwaitRegistrationGone,
@@ -86,17 +158,37 @@ pub enum CandidateEffect {
     /// `sync`, read `/controller` with a watch, then read `/controller_epoch`.
     ReadController,
     /// One multi: check `/controller_epoch` at `version`, create `/controller` (ephemeral), set `/controller_epoch` to `epoch`.
-    Race { epoch: ControllerEpoch, version: i32 },
+    Race {
+        /// The value to set.
+        epoch: ControllerEpoch,
+        /// The version to check.
+        version: i32,
+    },
     /// The broker is registered: tell it its epoch and the oldest controller epoch it may obey (R22).
-    Registered { epoch: BrokerEpoch, controller_epoch_min: ControllerEpoch },
+    Registered {
+        /// The broker epoch.
+        epoch: BrokerEpoch,
+        /// Older controllers are refused (R22).
+        controller_epoch_min: ControllerEpoch,
+    },
     /// Not registered any more (session gone); the broker goes on serving.
     Unregistered,
     /// Elected: begin a term. All writes check `/controller_epoch` at `version`.
-    BeginTerm { epoch: ControllerEpoch, version: i32 },
+    BeginTerm {
+        /// Controller epoch of the term.
+        epoch: ControllerEpoch,
+        /// Version of the epoch node that every write checks.
+        version: i32,
+    },
     /// End the term at once, drop all controller state.
     EndTerm,
     /// Somebody else is controller (information for admin forwarding).
-    Follow { controller: BrokerId, epoch: ControllerEpoch },
+    Follow {
+        /// Who is controller.
+        controller: BrokerId,
+        /// Its epoch, as read after the node.
+        epoch: ControllerEpoch,
+    },
     /// Pause the controller's writes and pushes (disconnected).
     Pause,
     /// Go on after `Pause`: the same session is back.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, Condition, Incarnation, LeaderEpoch, Offset, PartitionEpoch,
-    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerImage, Condition, Incarnation, LeaderEpoch, Offset,
+    PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
 };
 
 /// Names one request that waits for an answer; chosen by the shell.
@@ -94,6 +94,9 @@ pub struct CreateTopic {
     pub validate_only: bool,
 }
 
+/// The answer to a creation: id, partitions, replication factor; or why not.
+pub type CreateTopicAnswer = Result<(TopicId, i32, i32), Condition>;
+
 /// A replica's answer about its log, given after it accepted the leaderless state at `leader_epoch` (R8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaReport {
@@ -115,20 +118,44 @@ pub enum ControllerEvent {
     /// `/brokers/ids` as it is now (read whole after each watch event).
     Brokers(BTreeMap<BrokerId, BrokerRegistration>),
     /// A leader proposes an ISR. Answered in `Effects::alter_answers`.
-    AlterPartition { request: RequestId, proposal: AlterPartition },
+    AlterPartition {
+        /// Whom to answer.
+        request: RequestId,
+        /// What is proposed.
+        proposal: AlterPartition,
+    },
     /// Answered in `Effects::create_answers`.
-    CreateTopic { request: RequestId, topic: CreateTopic },
+    CreateTopic {
+        /// Whom to answer.
+        request: RequestId,
+        /// What to create.
+        topic: CreateTopic,
+    },
     /// Answered in `Effects::delete_answers`.
-    DeleteTopic { request: RequestId, topic: TopicName },
+    DeleteTopic {
+        /// Whom to answer.
+        request: RequestId,
+        /// What to delete.
+        topic: TopicName,
+    },
     /// A broker acknowledged image `version`; with it come reports for leaderless partitions.
     PushAcked {
+        /// Who acknowledges.
         broker: BrokerId,
+        /// Under which registration.
         broker_epoch: BrokerEpoch,
+        /// Version of the image that it has applied, of this term.
         version: u64,
+        /// One for each leaderless partition of the push (also one that it knew already) that the broker accepted.
         reports: Vec<(TopicPartition, ReplicaReport)>,
     },
     /// A write ended.
-    Written { write: WriteId, outcome: WriteOutcome },
+    Written {
+        /// Which write.
+        write: WriteId,
+        /// How it ended.
+        outcome: WriteOutcome,
+    },
 }
 
 /// How a write ended. The shell resolves unknown outcomes itself: it re-reads until it knows, then reports one of these.
@@ -137,13 +164,22 @@ pub enum WriteOutcome {
     /// Applied; for partition states the new version is the old + 1, for topic creations see `TopicCreated`.
     Applied,
     /// A topic creation was applied; the node's czxid, read back.
-    TopicCreated { czxid: i64 },
+    TopicCreated {
+        /// czxid of the topic node.
+        czxid: i64,
+    },
     /// Not applied: the partition's state is another one than the write built on. What is there now.
-    Conflict { now: Option<PartitionState> },
+    Conflict {
+        /// What is stored; `None`: no node, or an unreadable one.
+        now: Option<PartitionState>,
+    },
     /// Not applied: the topic's node exists (create) or is gone (delete).
     TopicConflict,
     /// Not applied: the store refused it for good (for instance the request is too large).
-    Refused { reason: &'static str },
+    Refused {
+        /// Why, for people.
+        reason: &'static str,
+    },
     /// Not applied: a newer controller is elected. The core resigns.
     Fenced,
 }
@@ -201,7 +237,7 @@ pub struct Effects {
     /// 4. Answers to proposals.
     pub alter_answers: Vec<(RequestId, AlterPartitionAnswer)>,
     /// 5. Answers to creations: id, partitions, replication factor.
-    pub create_answers: Vec<(RequestId, Result<(TopicId, i32, i32), Condition>)>,
+    pub create_answers: Vec<(RequestId, CreateTopicAnswer)>,
     /// 6. Answers to deletions.
     pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
     /// 7. The term is over (a write was fenced): stop at once.

@@ -3,12 +3,24 @@
 //! Two state machines: [`Candidate`] owns the session, the registration and the race for `/controller`;
 //! [`Controller`] exists for one term and owns topics, leaders and ISRs.
 
+mod candidate;
 mod candidate_api;
+mod controller;
 mod controller_api;
+mod decide;
+mod image;
+mod partitions;
+mod placement;
+mod topics;
 
-pub use candidate_api::{CandidateEffect, CandidateEvent, ControllerNode, RegistrationNode, SessionId};
+pub use candidate::Candidate;
+pub use candidate_api::{
+    CandidateEffect, CandidateEvent, ControllerNode, RegistrationNode, SessionId,
+};
+pub use controller::{Controller, Defaults};
 pub use controller_api::{
     AlterPartition, AlterPartitionAnswer, BrokerRegistration, ControllerEvent, CreateTopic,
-    Effects, LoadedPartition, LoadedTopic, Note, PartitionWrite, ReplicaReport, RequestId, Snapshot,
-    TopicWrite, WriteId, WriteOutcome,
+    CreateTopicAnswer, Effects, LoadedPartition, LoadedTopic, Note, PartitionWrite, ReplicaReport,
+    RequestId, Snapshot, TopicWrite, WriteId, WriteOutcome,
 };
+pub use topics::PARTITIONS_PER_CREATE_MAX;

@@ -1,0 +1,358 @@
+//! The controller of one term: owns topics, leaders and ISRs; every change is a conditional write, and counts when it is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ClusterDelta, ClusterImage, Condition, ControllerEpoch, Incarnation,
+    Now, TopicConfig, TopicImage, TopicName, TopicPartition,
+};
+
+use crate::controller_api::{
+    BrokerRegistration, ControllerEvent, Effects, LoadedTopic, Note, ReplicaReport, RequestId,
+    Snapshot, WriteId, WriteOutcome,
+};
+use crate::decide::{Report, View};
+use crate::image::Image;
+use crate::partitions::Slot;
+use crate::placement::Load;
+use crate::topics::Creating;
+
+/// What a topic gets that is created without saying how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    /// `num.partitions`.
+    pub num_partitions: i32,
+    /// `default.replication.factor`.
+    pub default_replication_factor: i32,
+}
+
+/// A topic of this term.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) config: TopicConfig,
+    pub(crate) slots: BTreeMap<i32, Slot>,
+    /// Being deleted, and who waits for it.
+    pub(crate) deleting: Option<Vec<RequestId>>,
+    /// Its deletion was decided in an earlier term: brokers are told at once that it does not exist.
+    pub(crate) hidden: bool,
+}
+
+/// What a write under way is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Partition(TopicPartition),
+    Create(TopicName),
+    Delete(TopicName),
+}
+
+/// One term of the controller. Built at `BeginTerm`, dropped at `EndTerm`; nothing outlives it.
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) epoch: ControllerEpoch,
+    pub(crate) defaults: Defaults,
+    pub(crate) loaded: bool,
+    pub(crate) resigned: bool,
+    pub(crate) image: Image,
+    pub(crate) topics: BTreeMap<TopicName, Topic>,
+    pub(crate) creating: BTreeMap<TopicName, Creating>,
+    /// Preferred leaderships and replicas of each broker, topics under creation included.
+    pub(crate) load: BTreeMap<BrokerId, Load>,
+    pub(crate) writes: BTreeMap<WriteId, Target>,
+    pub(crate) next_write: u64,
+    /// How many partitions must still be processed as down-then-up for this broker before it may be pushed to (R3).
+    pub(crate) held: BTreeMap<BrokerId, usize>,
+    /// Partitions whose first write of this term is not resolved yet: until it is 0 nothing is pushed at all (R3).
+    pub(crate) unresolved: usize,
+    /// Newest version that each live broker acknowledged under its present registration.
+    acked: BTreeMap<BrokerId, u64>,
+    /// Brokers of which a hold ended in this step.
+    pub(crate) released: BTreeSet<BrokerId>,
+    /// Topics, under creation too, by the form in which names collide.
+    pub(crate) names_by_key: BTreeMap<String, BTreeSet<TopicName>>,
+}
+
+impl Controller {
+    /// A controller for the term `epoch`, elected on broker `me`. The first event must be `Loaded`.
+    #[must_use]
+    pub fn new(me: BrokerId, epoch: ControllerEpoch, defaults: Defaults) -> Self {
+        let cluster = ClusterImage { controller: Some((me, epoch)), ..ClusterImage::default() };
+        Self {
+            epoch,
+            defaults,
+            loaded: false,
+            resigned: false,
+            image: Image::new(cluster),
+            topics: BTreeMap::new(),
+            creating: BTreeMap::new(),
+            load: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            next_write: 1,
+            held: BTreeMap::new(),
+            unresolved: 0,
+            acked: BTreeMap::new(),
+            released: BTreeSet::new(),
+            names_by_key: BTreeMap::new(),
+        }
+    }
+
+    /// The cluster as committed: what ZooKeeper is known to hold. Partitions whose node is missing or damaged are shown
+    /// without a leader.
+    #[must_use]
+    pub fn image(&self) -> &ClusterImage {
+        self.image.cluster()
+    }
+
+    /// Version of the image; grows within the term.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.image.version()
+    }
+
+    /// What to push to the incarnation `broker_epoch` of `broker`, which holds version `since` of this term's image
+    /// (`None`: nothing, the push is full), and the version that it has afterwards.
+    ///
+    /// `None`: nothing may be pushed now, or there is nothing new. Held back are all pushes until every partition that
+    /// changed hands before this term is settled, pushes to an incarnation that is not the registered one, and pushes to
+    /// an incarnation that is still an ISR member under an earlier broker epoch (R3). `Effects::image_changed` says when
+    /// to ask again.
+    #[must_use]
+    pub fn push_for(
+        &self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        since: Option<u64>,
+    ) -> Option<(u64, ClusterDelta)> {
+        let registered = self.image().brokers.get(&broker).is_some_and(|b| b.epoch == broker_epoch);
+        let open = self.loaded && !self.resigned && self.unresolved == 0;
+        if !open || !registered || self.held.contains_key(&broker) {
+            return None;
+        }
+        if since.is_some_and(|s| s >= self.version()) {
+            return None;
+        }
+        Some((self.version(), self.image.delta(since)))
+    }
+
+    /// Takes one event. `now` is not used yet: no decision of this machine depends on time.
+    pub fn step(&mut self, _now: Now, event: ControllerEvent, effects: &mut Effects) {
+        self.image.begin_step();
+        self.released.clear();
+        let closed = self.unresolved > 0;
+        if self.resigned || (!self.loaded && !matches!(event, ControllerEvent::Loaded(_))) {
+            return refuse(&event, effects);
+        }
+        match event {
+            ControllerEvent::Loaded(snapshot) => self.load(snapshot, effects),
+            ControllerEvent::Brokers(brokers) => self.brokers(brokers, effects),
+            ControllerEvent::AlterPartition { request, proposal } => {
+                self.alter_partition(request, proposal, effects);
+            }
+            ControllerEvent::CreateTopic { request, topic } => {
+                self.create_topic(request, topic, effects);
+            }
+            ControllerEvent::DeleteTopic { request, topic } => {
+                self.delete_topic(request, &topic, effects);
+            }
+            ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
+                self.push_acked(broker, broker_epoch, version, reports, effects);
+            }
+            ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
+        }
+        let open = self.unresolved == 0 && !self.resigned;
+        let released = self.released.iter().any(|b| !self.held.contains_key(b));
+        if open && (closed || released || self.image.changed()) {
+            effects.image_changed = true;
+        }
+    }
+
+    fn load(&mut self, snapshot: Snapshot, effects: &mut Effects) {
+        if self.loaded {
+            note(effects, None, true, "loaded twice in one term; the second is ignored".to_owned());
+            return;
+        }
+        self.loaded = true;
+        self.image.set_brokers(snapshot.brokers);
+        for (name, topic) in snapshot.topics {
+            self.load_topic(name, topic, effects);
+        }
+        let partitions: Vec<TopicPartition> = self.partitions();
+        for at in &partitions {
+            self.settle(at, effects);
+            if let Some(slot) = self.slot_mut(at)
+                && slot.flight.is_some()
+            {
+                slot.unresolved = true;
+                self.unresolved += 1;
+            }
+        }
+    }
+
+    fn load_topic(&mut self, name: TopicName, loaded: LoadedTopic, effects: &mut Effects) {
+        let LoadedTopic { incarnation, config, partitions, deleting, .. } = loaded;
+        self.index_name(&name);
+        let mut slots = BTreeMap::new();
+        for (index, partition) in partitions {
+            self.count_replicas(&partition.assigned_replicas, true);
+            let mut slot = Slot::new(partition.assigned_replicas);
+            if slot.adopt(partition.state).is_err() && !deleting {
+                let at = TopicPartition { topic: name.clone(), partition: index };
+                let text = "its state node is missing or damaged: shown without a leader, never written; restore the node";
+                note(effects, Some(at), true, text.to_owned());
+            }
+            slots.insert(index, slot);
+        }
+        if !deleting {
+            let shown = slots.iter().map(|(i, s)| (*i, s.shown())).collect();
+            self.image.add_topic(&name, TopicImage { incarnation, config, partitions: shown });
+        }
+        let topic = Topic { incarnation, config, slots, deleting: None, hidden: deleting };
+        self.topics.insert(name.clone(), topic);
+        if deleting {
+            self.begin_delete(&name, Vec::new(), effects);
+        }
+    }
+
+    /// The registrations changed. Looks at every partition: the one event that may.
+    fn brokers(&mut self, brokers: BTreeMap<BrokerId, BrokerRegistration>, effects: &mut Effects) {
+        let before = &self.image.cluster().brokers;
+        if *before == brokers {
+            return;
+        }
+        let epoch_in = |map: &BTreeMap<BrokerId, BrokerRegistration>, id: &BrokerId| {
+            map.get(id).map(|b| b.epoch)
+        };
+        self.acked.retain(|id, _| epoch_in(before, id) == epoch_in(&brokers, id));
+        self.image.set_brokers(brokers);
+        for at in &self.partitions() {
+            self.settle(at, effects);
+        }
+    }
+
+    fn push_acked(
+        &mut self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        version: u64,
+        reports: Vec<(TopicPartition, ReplicaReport)>,
+        effects: &mut Effects,
+    ) {
+        if self.image().brokers.get(&broker).is_none_or(|b| b.epoch != broker_epoch) {
+            return; // an acknowledgement of an incarnation that is gone
+        }
+        let version = version.min(self.version());
+        let acked = self.acked.entry(broker).or_default();
+        *acked = version.max(*acked);
+        if self.image.has_tombstones() {
+            let all = self.image().brokers.keys().map(|b| self.acked.get(b).copied().unwrap_or(0));
+            let least = all.min().unwrap_or(0);
+            self.image.acknowledged_by_all(least);
+        }
+        for (at, report) in reports {
+            let kept =
+                Report { broker_epoch, last_epoch: report.last_epoch, log_end: report.log_end };
+            let incarnation = self.topics.get(&at.topic).map(|t| t.incarnation);
+            if incarnation == Some(report.incarnation)
+                && let Some(slot) = self.slot_mut(&at)
+                && slot.note_report(broker, report.leader_epoch, kept)
+            {
+                self.settle(&at, effects);
+            }
+        }
+    }
+
+    fn written(&mut self, write: WriteId, outcome: WriteOutcome, effects: &mut Effects) {
+        let Some(target) = self.writes.remove(&write) else {
+            return; // a duplicate, or a partition of a topic that is gone
+        };
+        if outcome == WriteOutcome::Fenced {
+            return self.resign(Some(&target), effects);
+        }
+        match target {
+            Target::Partition(at) => self.partition_written(write, &at, outcome, effects),
+            Target::Create(name) => self.topic_created(&name, outcome, effects),
+            Target::Delete(name) => self.topic_deleted(&name, outcome, effects),
+        }
+    }
+
+    /// A newer controller exists: ends the term, answers everybody who waits. `fenced` is known not to be written; what
+    /// becomes of the other writes is not known.
+    pub(crate) fn resign(&mut self, fenced: Option<&Target>, effects: &mut Effects) {
+        self.resigned = true;
+        effects.resign = true;
+        note(effects, None, true, format!("resigning from controller epoch {}", self.epoch));
+        let unknown = || Condition::UnknownOutcome("the controller was deposed meanwhile");
+        for (name, creating) in std::mem::take(&mut self.creating) {
+            let known = fenced == Some(&Target::Create(name));
+            let why = if known { Condition::NotController } else { unknown() };
+            effects.create_answers.push((creating.request, Err(why)));
+        }
+        for topic in self.topics.values_mut() {
+            for request in topic.deleting.take().unwrap_or_default() {
+                effects.delete_answers.push((request, Err(unknown())));
+            }
+            for slot in topic.slots.values_mut() {
+                for request in slot.abandon() {
+                    effects.alter_answers.push((request, Err(Condition::NotController)));
+                }
+            }
+        }
+        self.writes.clear();
+    }
+
+    /// Every partition of this term, in order.
+    fn partitions(&self) -> Vec<TopicPartition> {
+        let of = |(name, topic): (&TopicName, &Topic)| -> Vec<TopicPartition> {
+            let at = |index: &i32| TopicPartition { topic: name.clone(), partition: *index };
+            topic.slots.keys().map(at).collect()
+        };
+        self.topics.iter().flat_map(of).collect()
+    }
+
+    pub(crate) fn slot_mut(&mut self, at: &TopicPartition) -> Option<&mut Slot> {
+        self.topics.get_mut(&at.topic)?.slots.get_mut(&at.partition)
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        View { brokers: &self.image().brokers, controller_epoch: self.epoch }
+    }
+
+    pub(crate) fn begin_write(&mut self, target: Target) -> WriteId {
+        let write = WriteId(self.next_write);
+        self.next_write += 1;
+        self.writes.insert(write, target);
+        write
+    }
+
+    /// Counts a partition's replicas in (or out) for placement.
+    pub(crate) fn count_replicas(&mut self, assigned: &[BrokerId], add: bool) {
+        let change = |n: u64| if add { n + 1 } else { n.saturating_sub(1) };
+        for (index, broker) in assigned.iter().enumerate() {
+            let load = self.load.entry(*broker).or_default();
+            load.replicas = change(load.replicas);
+            if index == 0 {
+                load.leads = change(load.leads);
+            }
+        }
+    }
+}
+
+pub(crate) fn note(effects: &mut Effects, at: Option<TopicPartition>, warn: bool, text: String) {
+    effects.notes.push(Note { partition: at, warn, text });
+}
+
+/// Answers a request that this term cannot serve: it has not begun, or it is over.
+fn refuse(event: &ControllerEvent, effects: &mut Effects) {
+    match event {
+        ControllerEvent::AlterPartition { request, .. } => {
+            effects.alter_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::CreateTopic { request, .. } => {
+            effects.create_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::DeleteTopic { request, .. } => {
+            effects.delete_answers.push((*request, Err(Condition::NotController)));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,319 @@
+//! Leader and ISR decisions for one partition, as pure functions of its stored state, the registrations and the reports.
+
+use std::collections::BTreeMap;
+
+use barnabas_types::{
+    BrokerEpoch, BrokerId, BrokerImage, Condition, ControllerEpoch, Incarnation, LeaderEpoch,
+    Offset, PartitionEpoch, PartitionState,
+};
+
+use crate::controller_api::AlterPartition;
+
+/// What the decisions look at, apart from the partition itself.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// Live brokers as registered now.
+    pub(crate) brokers: &'a BTreeMap<BrokerId, BrokerImage>,
+    /// Epoch of this controller, written into every state.
+    pub(crate) controller_epoch: ControllerEpoch,
+}
+
+/// A replica's report as it is kept: it counts only while the broker is registered under `broker_epoch` (R8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Report {
+    pub(crate) broker_epoch: BrokerEpoch,
+    pub(crate) last_epoch: Option<LeaderEpoch>,
+    pub(crate) log_end: Offset,
+}
+
+/// A state to write, and the line that tells why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Decision {
+    pub(crate) state: PartitionState,
+    pub(crate) text: String,
+    /// An operator should see it (leaderless, unclean, recovered from the longest log).
+    pub(crate) warn: bool,
+}
+
+/// How an ISR member's registration compares with its entry in the state (R2, R3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Registered under the epoch of its entry. Eligible, even with the lost-tail mark: the entry confirms it (R7).
+    Confirmed,
+    /// Not registered.
+    Gone,
+    /// Registered under another epoch, log whole: down, then up.
+    BouncedWhole(BrokerEpoch),
+    /// Registered under another epoch, the tail of its log may be lost (R6).
+    BouncedLost(BrokerEpoch),
+}
+
+impl View<'_> {
+    fn standing(&self, broker: BrokerId, entry: BrokerEpoch) -> Standing {
+        match self.brokers.get(&broker) {
+            None => Standing::Gone,
+            Some(b) if b.epoch == entry => Standing::Confirmed,
+            Some(b) if b.tail_lost => Standing::BouncedLost(b.epoch),
+            Some(b) => Standing::BouncedWhole(b.epoch),
+        }
+    }
+
+    /// ISR members that are registered under another broker epoch than their entry says: nothing may be pushed to them
+    /// until they were processed as down, then up (R3).
+    pub(crate) fn bounced(&self, state: &PartitionState) -> Vec<BrokerId> {
+        let bounced = |&(broker, entry): &(BrokerId, BrokerEpoch)| {
+            matches!(
+                self.standing(broker, entry),
+                Standing::BouncedWhole(_) | Standing::BouncedLost(_)
+            )
+        };
+        state.isr.iter().filter(|m| bounced(m)).map(|m| m.0).collect()
+    }
+}
+
+/// Whether a stored state can be decided on at all; a damaged one is shown leaderless and never written.
+pub(crate) fn is_sound(assigned: &[BrokerId], state: &PartitionState) -> bool {
+    let epochs = [state.leader_epoch.0, state.partition_epoch.0];
+    let partition =
+        barnabas_types::Partition { assigned_replicas: assigned.to_vec(), state: state.clone() };
+    epochs.iter().all(|e| (0..i32::MAX).contains(e))
+        && barnabas_types::invariants::i8_isr_within_assignment(&partition)
+}
+
+/// What must be written because of registrations and reports; `None` if the stored state may stand (R5, R6, R8, R17).
+///
+/// All registration changes that concern the partition are settled in one write. `reports` are those given for exactly
+/// the present leader epoch. `state` must be sound ([`is_sound`]).
+pub(crate) fn decide(
+    view: &View<'_>,
+    assigned: &[BrokerId],
+    state: &PartitionState,
+    reports: &BTreeMap<BrokerId, Report>,
+    unclean: bool,
+) -> Option<Decision> {
+    let members: Vec<(BrokerId, BrokerEpoch, Standing)> = assigned
+        .iter()
+        .filter_map(|&b| state.isr_epoch_of(b).map(|entry| (b, entry, view.standing(b, entry))))
+        .collect();
+    let entries = |wanted: fn(&Standing) -> bool| -> Vec<(BrokerId, BrokerEpoch)> {
+        members.iter().filter(|m| wanted(&m.2)).map(|m| (m.0, m.1)).collect()
+    };
+    let confirmed = entries(|s| *s == Standing::Confirmed);
+
+    let (leader, isr) = if let Some(&(first, _)) = confirmed.first() {
+        let stays = state.leader.filter(|l| confirmed.iter().any(|(b, _)| b == l));
+        (Some(stays.unwrap_or(first)), confirmed)
+    } else if let Some(back) = members.iter().find_map(|m| match m.2 {
+        Standing::BouncedWhole(epoch) => Some((m.0, epoch)),
+        _ => None,
+    }) {
+        (Some(back.0), vec![back])
+    } else {
+        if let Some(decision) = recover(view, assigned, state, reports, unclean) {
+            return Some(decision);
+        }
+        let gone = entries(|s| *s == Standing::Gone);
+        let last = || members.iter().take(1).map(|m| (m.0, m.1)).collect();
+        (None, if gone.is_empty() { last() } else { gone })
+    };
+
+    // A member bounced and whole leads under its new broker epoch: always a new leader epoch (one epoch, one incarnation).
+    let reelected =
+        leader != state.leader || leader.is_some_and(|l| !state.isr.contains(&entry_of(&isr, l)));
+    if !reelected && isr.len() == state.isr.len() {
+        return None;
+    }
+    let next = successor(view, state, leader, reelected, isr);
+    let why: Vec<String> = members.iter().filter_map(|m| cause(m.0, m.1, m.2)).collect();
+    let why = if why.is_empty() { "an ISR member can lead".to_owned() } else { why.join(", ") };
+    Some(Decision { text: describe(state, &next, &why), warn: next.leader.is_none(), state: next })
+}
+
+fn entry_of(isr: &[(BrokerId, BrokerEpoch)], broker: BrokerId) -> (BrokerId, BrokerEpoch) {
+    let epoch = isr.iter().find(|m| m.0 == broker).map_or(BrokerEpoch(-1), |m| m.1);
+    (broker, epoch)
+}
+
+fn cause(broker: BrokerId, entry: BrokerEpoch, standing: Standing) -> Option<String> {
+    match standing {
+        Standing::Confirmed => None,
+        Standing::Gone => Some(format!("broker {broker} went away")),
+        Standing::BouncedWhole(epoch) => {
+            Some(format!("broker {broker} came back under epoch {epoch} (was {entry})"))
+        }
+        Standing::BouncedLost(epoch) => Some(format!(
+            "broker {broker} came back under epoch {epoch} (was {entry}) and may have lost the tail of its log"
+        )),
+    }
+}
+
+/// The way back of a leaderless partition without an eligible ISR member: R8 if all of AR have reported, else, with
+/// `unclean.leader.election.enable`, if all live ones have. Takes the greatest (last epoch, LEO).
+fn recover(
+    view: &View<'_>,
+    assigned: &[BrokerId],
+    state: &PartitionState,
+    reports: &BTreeMap<BrokerId, Report>,
+    unclean: bool,
+) -> Option<Decision> {
+    if state.leader.is_some() {
+        return None;
+    }
+    let live: Vec<(BrokerId, BrokerEpoch)> =
+        assigned.iter().filter_map(|b| view.brokers.get(b).map(|r| (*b, r.epoch))).collect();
+    let heard: Vec<(BrokerId, Report)> = live
+        .iter()
+        .filter_map(|&(b, epoch)| {
+            reports.get(&b).filter(|r| r.broker_epoch == epoch).map(|r| (b, *r))
+        })
+        .collect();
+    let all = heard.len() == assigned.len();
+    if heard.is_empty() || !(all || (unclean && heard.len() == live.len())) {
+        return None;
+    }
+    // Ties: an ISR member first, then the order of AR (`max_by_key` keeps the last of equals, hence the reversal).
+    let (best, report) =
+        *heard.iter().rev().max_by_key(|(b, r)| (r.last_epoch, r.log_end, state.in_isr(*b)))?;
+    let next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
+    let shown: Vec<String> = heard
+        .iter()
+        .map(|(b, r)| {
+            let epoch = r.last_epoch.map_or_else(|| "none".to_owned(), |e| e.to_string());
+            format!("broker {b} (last epoch {epoch}, log end {})", r.log_end)
+        })
+        .collect();
+    let kind = if all { "recovered from the longest log" } else { "unclean leader election" };
+    let why = format!("{kind}: reported {}", shown.join(", "));
+    Some(Decision { text: describe(state, &next, &why), warn: true, state: next })
+}
+
+/// The state after `state`: partition epoch + 1, leader epoch + 1 if `reelected`.
+fn successor(
+    view: &View<'_>,
+    state: &PartitionState,
+    leader: Option<BrokerId>,
+    reelected: bool,
+    isr: Vec<(BrokerId, BrokerEpoch)>,
+) -> PartitionState {
+    let leader_epoch = if reelected { state.leader_epoch.next() } else { state.leader_epoch };
+    PartitionState {
+        leader,
+        leader_epoch,
+        partition_epoch: PartitionEpoch(state.partition_epoch.0 + 1),
+        controller_epoch: view.controller_epoch,
+        isr,
+    }
+}
+
+/// `old -> new` with epochs, and the cause.
+fn describe(old: &PartitionState, new: &PartitionState, why: &str) -> String {
+    let leader = |s: &PartitionState| s.leader.map_or(-1, |l| l.0);
+    let isr = |s: &PartitionState| {
+        let ids: Vec<String> = s.isr.iter().map(|m| m.0.to_string()).collect();
+        format!("[{}]", ids.join(","))
+    };
+    format!(
+        "leader {} -> {}, leader epoch {} -> {}, ISR {} -> {}, partition epoch {} -> {}: {why}",
+        leader(old),
+        leader(new),
+        old.leader_epoch,
+        new.leader_epoch,
+        isr(old),
+        isr(new),
+        old.partition_epoch,
+        new.partition_epoch,
+    )
+}
+
+/// Judges a leader's ISR proposal against the stored state (R1, R9, R12, R13, R29).
+///
+/// A proposal of the committed ISR itself is written too: raising the partition epoch is how a leader withdraws what it
+/// proposed before (R9).
+///
+/// # Errors
+/// The condition that refuses it; nothing is written then.
+pub(crate) fn judge(
+    view: &View<'_>,
+    incarnation: Incarnation,
+    assigned: &[BrokerId],
+    state: &PartitionState,
+    proposal: &AlterPartition,
+) -> Result<Decision, Condition> {
+    judge_sender(view, incarnation, state, proposal)?;
+    judge_members(view, assigned, state, proposal)?;
+    let mut isr = proposal.isr.clone();
+    isr.sort_by_key(|(b, _)| assigned.iter().position(|a| a == b));
+    let next = successor(view, state, state.leader, false, isr);
+    let why = format!("proposal of leader {}", proposal.leader);
+    Ok(Decision { text: describe(state, &next, &why), warn: false, state: next })
+}
+
+fn refuse(reason: &'static str) -> Condition {
+    Condition::InvalidUpdateVersion { reason }
+}
+
+fn judge_sender(
+    view: &View<'_>,
+    incarnation: Incarnation,
+    state: &PartitionState,
+    proposal: &AlterPartition,
+) -> Result<(), Condition> {
+    let (asked, present) = (proposal.leader_epoch, state.leader_epoch);
+    if proposal.incarnation != incarnation {
+        return Err(Condition::InconsistentTopicId);
+    }
+    if asked < present {
+        return Err(Condition::FencedLeaderEpoch { asked, present });
+    }
+    if asked > present {
+        return Err(Condition::UnknownLeaderEpoch { asked, present });
+    }
+    if state.leader != Some(proposal.leader) {
+        return Err(Condition::NotLeaderOrFollower);
+    }
+    match view.brokers.get(&proposal.leader) {
+        None => return Err(refuse("the proposing broker is not registered")),
+        Some(b) if b.epoch != proposal.broker_epoch => {
+            return Err(Condition::StaleBrokerEpoch {
+                asked: proposal.broker_epoch,
+                present: b.epoch,
+            });
+        }
+        Some(_) => {}
+    }
+    if proposal.partition_epoch != state.partition_epoch {
+        return Err(refuse("it builds on another partition epoch than the present one"));
+    }
+    Ok(())
+}
+
+fn judge_members(
+    view: &View<'_>,
+    assigned: &[BrokerId],
+    state: &PartitionState,
+    proposal: &AlterPartition,
+) -> Result<(), Condition> {
+    let isr = &proposal.isr;
+    if !isr.iter().any(|m| m.0 == proposal.leader) {
+        return Err(refuse("the leader is not in the proposed ISR"));
+    }
+    for (index, &(broker, epoch)) in isr.iter().enumerate() {
+        if isr[..index].iter().any(|m| m.0 == broker) {
+            return Err(refuse("a broker is named twice in the proposed ISR"));
+        }
+        if !assigned.contains(&broker) {
+            return Err(refuse("a broker in the proposed ISR is not an assigned replica"));
+        }
+        if view.brokers.get(&broker).is_none_or(|b| b.epoch != epoch) {
+            return Err(refuse(
+                "a broker in the proposed ISR is not registered under the broker epoch it names",
+            ));
+        }
+        if state.isr_epoch_of(broker).is_some_and(|entry| entry != epoch) {
+            return Err(refuse(
+                "an ISR member came back under another broker epoch and is not processed yet",
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The image that brokers are shown: committed state only, with the version of each item, so that a delta costs what changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barnabas_types::{
+    BrokerId, BrokerImage, ClusterDelta, ClusterImage, Incarnation, Partition, TopicImage,
+    TopicName,
+};
+
+/// Most deleted topics that are remembered for brokers that have not acknowledged the deletion; beyond it the oldest are
+/// forgotten, and who is behind them gets a full push.
+pub(crate) const TOMBSTONES_MAX: usize = 1000;
+
+/// The image and the version of every item in it.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    cluster: ClusterImage,
+    /// Version of the newest item; 0 before the first change.
+    version: u64,
+    /// Whether `version` was raised in the present step: all changes of a step share one version.
+    raised: bool,
+    brokers_version: u64,
+    /// Version of each partition, and the same ordered by version.
+    stamps: BTreeMap<TopicName, BTreeMap<i32, u64>>,
+    changes: BTreeSet<(u64, TopicName, i32)>,
+    tombstones: BTreeSet<(u64, TopicName, Incarnation)>,
+    /// Version of the newest tombstone that was forgotten: a delta from below it is a full push.
+    forgotten: u64,
+}
+
+impl Image {
+    pub(crate) fn new(cluster: ClusterImage) -> Self {
+        Self { cluster, ..Self::default() }
+    }
+
+    pub(crate) fn cluster(&self) -> &ClusterImage {
+        &self.cluster
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Begins a step; what changes from here on gets one new version.
+    pub(crate) fn begin_step(&mut self) {
+        self.raised = false;
+    }
+
+    /// Whether anything changed since [`Image::begin_step`].
+    pub(crate) fn changed(&self) -> bool {
+        self.raised
+    }
+
+    fn raise(&mut self) -> u64 {
+        if !self.raised {
+            self.raised = true;
+            self.version += 1;
+        }
+        self.version
+    }
+
+    /// Replaces the live brokers.
+    pub(crate) fn set_brokers(&mut self, brokers: BTreeMap<BrokerId, BrokerImage>) {
+        if brokers != self.cluster.brokers {
+            self.cluster.brokers = brokers;
+            self.brokers_version = self.raise();
+        }
+    }
+
+    /// Adds a topic with all its partitions.
+    pub(crate) fn add_topic(&mut self, name: &TopicName, topic: TopicImage) {
+        let version = self.raise();
+        for partition in topic.partitions.keys() {
+            self.stamp(name, *partition, version);
+        }
+        self.cluster.topics.insert(name.clone(), topic);
+    }
+
+    /// Shows a partition of a topic that is in the image; a no-op if it is shown so already.
+    pub(crate) fn set_partition(&mut self, name: &TopicName, index: i32, partition: Partition) {
+        let Some(topic) = self.cluster.topics.get_mut(name) else {
+            return;
+        };
+        if topic.partitions.get(&index) == Some(&partition) {
+            return;
+        }
+        topic.partitions.insert(index, partition);
+        let version = self.raise();
+        self.stamp(name, index, version);
+    }
+
+    fn stamp(&mut self, name: &TopicName, index: i32, version: u64) {
+        let stamps = self.stamps.entry(name.clone()).or_default();
+        if let Some(old) = stamps.insert(index, version) {
+            self.changes.remove(&(old, name.clone(), index));
+        }
+        self.changes.insert((version, name.clone(), index));
+    }
+
+    /// Takes a topic out of the image and remembers that it is gone.
+    pub(crate) fn remove_topic(&mut self, name: &TopicName) {
+        let Some(topic) = self.cluster.topics.remove(name) else {
+            return;
+        };
+        for (index, version) in self.stamps.remove(name).unwrap_or_default() {
+            self.changes.remove(&(version, name.clone(), index));
+        }
+        let version = self.raise();
+        self.tombstones.insert((version, name.clone(), topic.incarnation));
+        while self.tombstones.len() > TOMBSTONES_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((version, ..)) = self.tombstones.pop_first() {
+            self.forgotten = self.forgotten.max(version);
+        }
+    }
+
+    /// Every live broker has acknowledged `version`: deletions up to there need not be told again.
+    pub(crate) fn acknowledged_by_all(&mut self, version: u64) {
+        while self.tombstones.first().is_some_and(|t| t.0 <= version) {
+            self.forget_oldest();
+        }
+    }
+
+    /// Whether deletions wait for acknowledgements.
+    pub(crate) fn has_tombstones(&self) -> bool {
+        !self.tombstones.is_empty()
+    }
+
+    /// What a broker that holds version `since` lacks; everything for `None`, or if it is too far behind.
+    pub(crate) fn delta(&self, since: Option<u64>) -> ClusterDelta {
+        match since {
+            Some(since) if since >= self.forgotten => self.changes_after(since),
+            _ => ClusterDelta {
+                full: true,
+                brokers: Some(self.cluster.brokers.clone()),
+                topics: self.cluster.topics.clone(),
+                deleted: Vec::new(),
+            },
+        }
+    }
+
+    fn changes_after(&self, since: u64) -> ClusterDelta {
+        let mut delta = ClusterDelta::default();
+        if self.brokers_version > since {
+            delta.brokers = Some(self.cluster.brokers.clone());
+        }
+        for (version, name, index) in self.changes.iter().rev() {
+            if *version <= since {
+                break;
+            }
+            let Some(topic) = self.cluster.topics.get(name) else { continue };
+            let Some(partition) = topic.partitions.get(index) else { continue };
+            let changed = delta.topics.entry(name.clone()).or_insert_with(|| TopicImage {
+                incarnation: topic.incarnation,
+                config: topic.config,
+                partitions: BTreeMap::new(),
+            });
+            changed.partitions.insert(*index, partition.clone());
+        }
+        for (version, name, incarnation) in self.tombstones.iter().rev() {
+            if *version <= since {
+                break;
+            }
+            delta.deleted.push((name.clone(), *incarnation));
+        }
+        delta
+    }
+}

@@ -1,0 +1,323 @@
+//! One partition's write in flight, its queue and its settling: level-triggered, at most one write at a time.
+
+use std::collections::BTreeMap;
+
+use barnabas_types::{BrokerId, Condition, LeaderEpoch, Partition, PartitionState, TopicPartition};
+
+use crate::controller::{Controller, Target, note};
+use crate::controller_api::{
+    AlterPartition, Effects, PartitionWrite, RequestId, WriteId, WriteOutcome,
+};
+use crate::decide::{Decision, Report, decide, is_sound, judge};
+
+/// A write of the partition's state that is under way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    write: WriteId,
+    decision: Decision,
+    /// The proposal that asked for it; `None`: registrations or reports did.
+    proposal: Option<(RequestId, AlterPartition)>,
+}
+
+/// A state node that is missing or breaks I8.
+#[derive(Debug)]
+pub(crate) struct Damaged;
+
+/// What the controller knows of one partition.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) assigned: Vec<BrokerId>,
+    /// The newest state known to be stored; `None`: missing or damaged, never written by us.
+    committed: Option<PartitionState>,
+    /// What is shown: `committed`, or the last known state without a leader.
+    last_known: PartitionState,
+    /// The store refused the write that registrations demanded: shown without a leader until one succeeds.
+    withheld: bool,
+    pub(crate) flight: Option<Flight>,
+    /// The newest proposal that came while a write was under way.
+    queued: Option<(RequestId, AlterPartition)>,
+    /// Reports for exactly the present leaderless epoch (R8).
+    reports: BTreeMap<BrokerId, Report>,
+    /// Brokers that are not pushed to because of this partition (R3).
+    holds: Vec<BrokerId>,
+    /// Its first write of this term is not resolved yet.
+    pub(crate) unresolved: bool,
+}
+
+impl Slot {
+    pub(crate) fn new(assigned: Vec<BrokerId>) -> Self {
+        Self {
+            assigned,
+            committed: None,
+            last_known: PartitionState::default(),
+            withheld: false,
+            flight: None,
+            queued: None,
+            reports: BTreeMap::new(),
+            holds: Vec::new(),
+            unresolved: false,
+        }
+    }
+
+    /// Takes what the store holds. An earlier leader epoch's reports are void (R8).
+    ///
+    /// # Errors
+    /// [`Damaged`] if there is nothing sound; the partition is then shown without a leader.
+    pub(crate) fn adopt(&mut self, state: Option<PartitionState>) -> Result<(), Damaged> {
+        self.withheld = false;
+        let Some(state) = state.filter(|s| is_sound(&self.assigned, s)) else {
+            self.committed = None;
+            self.reports.clear();
+            return Err(Damaged);
+        };
+        if state.leader.is_some() || state.leader_epoch != self.last_known.leader_epoch {
+            self.reports.clear();
+        }
+        self.last_known = state.clone();
+        self.committed = Some(state);
+        Ok(())
+    }
+
+    /// The partition as brokers and clients are shown it.
+    pub(crate) fn shown(&self) -> Partition {
+        let mut state = self.last_known.clone();
+        if self.committed.is_none() || self.withheld {
+            state.leader = None;
+        }
+        Partition { assigned_replicas: self.assigned.clone(), state }
+    }
+
+    /// Keeps a report if it speaks of the present leaderless epoch. Returns whether it may change a decision.
+    pub(crate) fn note_report(
+        &mut self,
+        broker: BrokerId,
+        leader_epoch: LeaderEpoch,
+        report: Report,
+    ) -> bool {
+        let fits = self.committed.as_ref().is_some_and(|s| {
+            s.leader.is_none() && s.leader_epoch == leader_epoch && self.assigned.contains(&broker)
+        });
+        fits && self.reports.insert(broker, report) != Some(report)
+    }
+
+    /// The write under way.
+    pub(crate) fn write_under_way(&self) -> Option<WriteId> {
+        self.flight.as_ref().map(|f| f.write)
+    }
+
+    /// Forgets the write under way and the queue; returns whose proposals they were.
+    pub(crate) fn abandon(&mut self) -> Vec<RequestId> {
+        let flight = self.flight.take().and_then(|f| f.proposal);
+        flight.into_iter().chain(self.queued.take()).map(|p| p.0).collect()
+    }
+}
+
+impl Controller {
+    /// A leader's proposal: judged now, or after the write that is under way.
+    pub(crate) fn alter_partition(
+        &mut self,
+        request: RequestId,
+        proposal: AlterPartition,
+        effects: &mut Effects,
+    ) {
+        let at = proposal.partition.clone();
+        let deleting = self.topics.get(&at.topic).is_some_and(|t| t.deleting.is_some());
+        let Some(slot) = self.slot_mut(&at).filter(|_| !deleting) else {
+            effects.alter_answers.push((request, Err(Condition::UnknownTopicOrPartition)));
+            return;
+        };
+        if let Some((earlier, _)) = slot.queued.replace((request, proposal)) {
+            effects.alter_answers.push((earlier, Err(superseded())));
+        }
+        if slot.flight.is_none() {
+            self.settle(&at, effects);
+        }
+    }
+
+    /// Brings one partition to rest: if nothing is under way, writes what registrations and reports demand, else what a
+    /// queued proposal asks for. Called after everything that could change the answer.
+    pub(crate) fn settle(&mut self, at: &TopicPartition, effects: &mut Effects) {
+        self.release(at);
+        let Some(topic) = self.topics.get(&at.topic).filter(|t| !t.hidden) else { return };
+        let Some(slot) = topic.slots.get(&at.partition) else { return };
+        let view = self.view();
+        let incarnation = topic.incarnation;
+        let unclean = topic.config.unclean_leader_election;
+        let decided = slot
+            .committed
+            .as_ref()
+            .filter(|_| slot.flight.is_none())
+            .and_then(|s| decide(&view, &slot.assigned, s, &slot.reports, unclean));
+        let bounced = slot.committed.as_ref().map_or_else(Vec::new, |s| view.bounced(s));
+        let busy = slot.flight.is_some() || decided.is_some();
+        let judged = slot.queued.as_ref().filter(|_| !busy).map(|(_, proposal)| {
+            slot.committed.as_ref().map_or(Err(unreadable()), |s| {
+                judge(&view, incarnation, &slot.assigned, s, proposal)
+            })
+        });
+        if busy {
+            self.hold(at, bounced);
+        } else {
+            self.resolve(at);
+        }
+        if let Some(decision) = decided {
+            self.write(at, decision, None, effects);
+        } else if let Some(judged) = judged
+            && let Some((request, proposal)) = self.slot_mut(at).and_then(|s| s.queued.take())
+        {
+            match judged {
+                Ok(decision) => self.write(at, decision, Some((request, proposal)), effects),
+                Err(condition) => effects.alter_answers.push((request, Err(condition))),
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        at: &TopicPartition,
+        decision: Decision,
+        proposal: Option<(RequestId, AlterPartition)>,
+        effects: &mut Effects,
+    ) {
+        let write = self.begin_write(Target::Partition(at.clone()));
+        let Some(slot) = self.slot_mut(at) else { return };
+        let state = decision.state.clone();
+        debug_assert!(is_sound(&slot.assigned, &state), "I8 at {at}: {state:?}");
+        let expected = slot.last_known.partition_epoch;
+        slot.flight = Some(Flight { write, decision, proposal });
+        effects.partition_writes.push(PartitionWrite {
+            write,
+            partition: at.clone(),
+            expected,
+            state,
+        });
+    }
+
+    pub(crate) fn partition_written(
+        &mut self,
+        write: WriteId,
+        at: &TopicPartition,
+        outcome: WriteOutcome,
+        effects: &mut Effects,
+    ) {
+        let deleting = self.topics.get(&at.topic).is_some_and(|t| t.deleting.is_some());
+        let Some(slot) = self.slot_mut(at) else { return };
+        let Some(Flight { decision, proposal, .. }) = slot.flight.take_if(|f| f.write == write)
+        else {
+            return; // of an earlier life of the topic
+        };
+        let applied = match &outcome {
+            WriteOutcome::Applied => true,
+            WriteOutcome::Conflict { now } => now.as_ref() == Some(&decision.state),
+            _ => false,
+        };
+        let request = proposal.as_ref().map(|p| p.0);
+        if applied {
+            let Decision { state, text, warn } = decision;
+            // Sound by construction; the epochs' upper bound is the only way to fail, and then it is shown leaderless.
+            let sound = slot.adopt(Some(state.clone())).is_ok();
+            note(effects, Some(at.clone()), warn || !sound, text);
+            if let Some(request) = request {
+                effects.alter_answers.push((request, Ok(state)));
+            }
+            self.resolve(at);
+        } else if let WriteOutcome::Refused { reason } = outcome {
+            note(
+                effects,
+                Some(at.clone()),
+                true,
+                format!("not written, {reason}: {}", decision.text),
+            );
+            match request {
+                Some(request) => {
+                    effects
+                        .alter_answers
+                        .push((request, Err(Condition::InvalidUpdateVersion { reason })));
+                }
+                None => return self.withhold(at, effects),
+            }
+        } else {
+            let now = if let WriteOutcome::Conflict { now } = outcome { now } else { None };
+            let text = match &now {
+                Some(s) => format!(
+                    "another state is stored (leader epoch {}, partition epoch {}); deciding anew",
+                    s.leader_epoch, s.partition_epoch
+                ),
+                None => "its state node is gone".to_owned(),
+            };
+            let damaged = slot.adopt(now).is_err();
+            note(effects, Some(at.clone()), damaged && !deleting, text);
+            if let Some(earlier) = proposal
+                && slot.queued.is_none()
+            {
+                slot.queued = Some(earlier);
+            } else if let Some(request) = request {
+                effects.alter_answers.push((request, Err(superseded())));
+            }
+        }
+        self.show(at);
+        self.settle(at, effects);
+    }
+
+    /// The store refused what registrations demand: shown without a leader, tried again at the next change.
+    fn withhold(&mut self, at: &TopicPartition, effects: &mut Effects) {
+        if let Some(slot) = self.slot_mut(at) {
+            slot.withheld = true;
+            if let Some((request, _)) = slot.queued.take() {
+                effects.alter_answers.push((request, Err(unreadable())));
+            }
+        }
+        self.show(at);
+        self.release(at);
+        self.resolve(at);
+    }
+
+    /// Puts the partition into the image as it is now.
+    fn show(&mut self, at: &TopicPartition) {
+        let shown = self.slot_mut(at).map(|s| s.shown());
+        if let Some(shown) = shown {
+            self.image.set_partition(&at.topic, at.partition, shown);
+        }
+    }
+
+    /// The partition's first write of this term is resolved.
+    pub(crate) fn resolve(&mut self, at: &TopicPartition) {
+        if let Some(slot) = self.slot_mut(at)
+            && std::mem::take(&mut slot.unresolved)
+        {
+            self.unresolved -= 1;
+        }
+    }
+
+    /// Holds pushes to `brokers` until the partition is settled (R3).
+    fn hold(&mut self, at: &TopicPartition, brokers: Vec<BrokerId>) {
+        for broker in &brokers {
+            *self.held.entry(*broker).or_default() += 1;
+        }
+        if let Some(slot) = self.slot_mut(at) {
+            slot.holds = brokers;
+        }
+    }
+
+    /// Ends the holds of one partition.
+    pub(crate) fn release(&mut self, at: &TopicPartition) {
+        let holds = self.slot_mut(at).map(|s| std::mem::take(&mut s.holds));
+        for broker in holds.unwrap_or_default() {
+            if let Some(count) = self.held.get_mut(&broker) {
+                *count -= 1;
+                if *count == 0 {
+                    self.held.remove(&broker);
+                    self.released.insert(broker);
+                }
+            }
+        }
+    }
+}
+
+fn superseded() -> Condition {
+    Condition::InvalidUpdateVersion { reason: "a later proposal took its place" }
+}
+
+fn unreadable() -> Condition {
+    Condition::InvalidUpdateVersion { reason: "the stored state cannot be read or written" }
+}

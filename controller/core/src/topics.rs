@@ -1,0 +1,339 @@
+//! Creating and deleting topics: checks, first states, answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barnabas_types::{
+    BrokerId, Condition, Incarnation, LeaderEpoch, PartitionEpoch, PartitionState, TopicImage,
+    TopicName, TopicPartition,
+};
+
+use crate::controller::{Controller, Target, Topic, note};
+use crate::controller_api::{CreateTopic, Effects, RequestId, TopicWrite, WriteOutcome};
+use crate::partitions::Slot;
+use crate::placement::place;
+
+/// Most partitions of one creation: one ZooKeeper transaction carries all their nodes (R29).
+pub const PARTITIONS_PER_CREATE_MAX: i32 = 1000;
+
+/// Most requests that wait for one deletion.
+const DELETE_WAITERS_MAX: usize = 16;
+
+/// A creation under way.
+#[derive(Debug)]
+pub(crate) struct Creating {
+    pub(crate) request: RequestId,
+    topic: CreateTopic,
+    partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+}
+
+impl Controller {
+    pub(crate) fn create_topic(
+        &mut self,
+        request: RequestId,
+        topic: CreateTopic,
+        effects: &mut Effects,
+    ) {
+        let assignment = match self.check_name(&topic.name).and_then(|()| self.assignment(&topic)) {
+            Ok(assignment) => assignment,
+            Err(condition) => return effects.create_answers.push((request, Err(condition))),
+        };
+        if topic.validate_only {
+            let rf = assignment.first().map_or(0, Vec::len);
+            let answer = (topic.topic_id, length(assignment.len()), length(rf));
+            return effects.create_answers.push((request, Ok(answer)));
+        }
+        let partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)> = (0..)
+            .zip(assignment)
+            .map(|(index, assigned)| {
+                let state = self.first_state(&assigned);
+                (index, (assigned, state))
+            })
+            .collect();
+        for (assigned, _) in partitions.values() {
+            self.count_replicas(assigned, true);
+        }
+        effects.topic_writes.push(TopicWrite::Create {
+            write: self.begin_write(Target::Create(topic.name.clone())),
+            name: topic.name.clone(),
+            topic_id: topic.topic_id,
+            overrides: topic.overrides.clone(),
+            partitions: partitions.clone(),
+        });
+        self.index_name(&topic.name);
+        self.creating.insert(topic.name.clone(), Creating { request, topic, partitions });
+    }
+
+    /// Whether a topic of this name may be created.
+    fn check_name(&self, name: &TopicName) -> Result<(), Condition> {
+        if self.topics.get(name).is_some_and(|t| t.deleting.is_some() || t.hidden) {
+            let text = format!("{name} (still being deleted; try again when it is gone)");
+            return Err(Condition::TopicAlreadyExists(text));
+        }
+        if self.creating.contains_key(name) {
+            let text = format!("{name} (being created by another request)");
+            return Err(Condition::TopicAlreadyExists(text));
+        }
+        if self.topics.contains_key(name) {
+            return Err(Condition::TopicAlreadyExists(name.to_string()));
+        }
+        let others = self.names_by_key.get(&name.collision_key());
+        if let Some(other) = others.and_then(BTreeSet::first) {
+            return Err(Condition::InvalidTopic(format!(
+                "topic name '{name}' collides with '{other}': '.' and '_' are the same in metric names; choose another name"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The assignment asked for, or an automatic one.
+    fn assignment(&self, topic: &CreateTopic) -> Result<Vec<Vec<BrokerId>>, Condition> {
+        let assignment = if topic.assignment.is_empty() {
+            self.automatic(topic)?
+        } else {
+            self.manual(&topic.assignment)?
+        };
+        let rf = assignment.first().map_or(0, Vec::len);
+        let min = topic.config.min_insync_replicas;
+        if u32::try_from(rf).unwrap_or(0) < min {
+            return Err(Condition::InvalidConfig(format!(
+                "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \
+                 succeed; lower min.insync.replicas or raise the replication factor"
+            )));
+        }
+        Ok(assignment)
+    }
+
+    fn automatic(&self, topic: &CreateTopic) -> Result<Vec<Vec<BrokerId>>, Condition> {
+        let partitions = topic.partitions.unwrap_or(self.defaults.num_partitions);
+        check_partitions(i64::from(partitions))?;
+        let rf = topic.replication_factor.unwrap_or(self.defaults.default_replication_factor);
+        let live = self.image().brokers.len();
+        let wanted = usize::try_from(rf).unwrap_or(0);
+        if wanted < 1 {
+            let text = format!("replication factor {rf} is not legal: it must be 1 or more");
+            return Err(Condition::InvalidReplicationFactor(text));
+        }
+        if wanted > live {
+            return Err(Condition::InvalidReplicationFactor(format!(
+                "replication factor {rf} is above the number of live brokers, {live}; start more brokers or lower it"
+            )));
+        }
+        let partitions = usize::try_from(partitions).unwrap_or(0);
+        Ok(place(&self.image().brokers, &self.load, partitions, wanted))
+    }
+
+    fn manual(
+        &self,
+        assignment: &BTreeMap<i32, Vec<BrokerId>>,
+    ) -> Result<Vec<Vec<BrokerId>>, Condition> {
+        let bad = |text: String| Err(Condition::InvalidReplicaAssignment(text));
+        check_partitions(i64::try_from(assignment.len()).unwrap_or(i64::MAX))?;
+        let length = assignment.values().next().map_or(0, Vec::len);
+        for (expected, (index, replicas)) in (0..).zip(assignment) {
+            if *index != expected {
+                return bad(format!(
+                    "the assignment names partition {index} where {expected} is due: indexes run from 0 without a gap"
+                ));
+            }
+            if replicas.is_empty() || replicas.len() != length {
+                return bad(format!(
+                    "partition {index} has {} replicas, partition 0 has {length}: all need the same number, 1 or more",
+                    replicas.len()
+                ));
+            }
+            let distinct: BTreeSet<BrokerId> = replicas.iter().copied().collect();
+            if distinct.len() != replicas.len() {
+                return bad(format!("partition {index} names a broker twice"));
+            }
+            if let Some(b) = replicas.iter().find(|b| !self.image().brokers.contains_key(b)) {
+                return bad(format!(
+                    "partition {index} is assigned to broker {b}, which is not registered"
+                ));
+            }
+        }
+        Ok(assignment.values().cloned().collect())
+    }
+
+    /// A new partition's state: all its live replicas in the ISR under their registered epochs, so that R3 works from the
+    /// first moment (R29).
+    fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
+        let brokers = &self.image().brokers;
+        let isr: Vec<_> =
+            assigned.iter().filter_map(|b| brokers.get(b).map(|r| (*b, r.epoch))).collect();
+        PartitionState {
+            leader: isr.first().map(|m| m.0),
+            leader_epoch: LeaderEpoch(0),
+            partition_epoch: PartitionEpoch(0),
+            controller_epoch: self.epoch,
+            isr,
+        }
+    }
+
+    pub(crate) fn topic_created(
+        &mut self,
+        name: &TopicName,
+        outcome: WriteOutcome,
+        effects: &mut Effects,
+    ) {
+        let Some(created) = self.creating.remove(name) else { return };
+        let request = created.request;
+        let condition = match outcome {
+            WriteOutcome::TopicCreated { czxid } => {
+                let incarnation = Incarnation { topic_id: created.topic.topic_id, czxid };
+                return self.add_created(created, incarnation, effects);
+            }
+            WriteOutcome::TopicConflict => Condition::TopicAlreadyExists(name.to_string()),
+            WriteOutcome::Refused { reason } => {
+                Condition::InvalidRequest(format!("topic '{name}' was not created: {reason}"))
+            }
+            // No czxid, so the topic cannot be shown (R27): only a new term, which reads it, can go on.
+            _ => {
+                let why = Condition::UnknownOutcome("the topic was written, but not read back");
+                effects.create_answers.push((request, Err(why)));
+                return self.resign(None, effects);
+            }
+        };
+        for (assigned, _) in created.partitions.values() {
+            self.count_replicas(assigned, false);
+        }
+        self.forget_name(name);
+        effects.create_answers.push((request, Err(condition)));
+    }
+
+    fn add_created(&mut self, created: Creating, incarnation: Incarnation, effects: &mut Effects) {
+        let Creating { request, topic, partitions } = created;
+        let CreateTopic { name, config, topic_id, .. } = topic;
+        let rf = partitions.values().next().map_or(0, |p| p.0.len());
+        let answer = (topic_id, length(partitions.len()), length(rf));
+        let mut slots = BTreeMap::new();
+        for (index, (assigned, state)) in partitions {
+            let mut slot = Slot::new(assigned);
+            // Sound by construction; otherwise it would be shown without a leader.
+            let _ = slot.adopt(Some(state));
+            slots.insert(index, slot);
+        }
+        let partitions = slots.iter().map(|(index, slot)| (*index, slot.shown())).collect();
+        let indexes: Vec<i32> = slots.keys().copied().collect();
+        self.image.add_topic(&name, TopicImage { incarnation, config, partitions });
+        let text = format!("topic {name} created: id {topic_id}, {} partitions", answer.1);
+        let topic = Topic { incarnation, config, slots, deleting: None, hidden: false };
+        self.topics.insert(name.clone(), topic);
+        note(effects, None, false, text);
+        effects.create_answers.push((request, Ok(answer)));
+        // Brokers may have gone or come back since the first states were written.
+        for partition in indexes {
+            self.settle(&TopicPartition { topic: name.clone(), partition }, effects);
+        }
+    }
+
+    pub(crate) fn delete_topic(
+        &mut self,
+        request: RequestId,
+        name: &TopicName,
+        effects: &mut Effects,
+    ) {
+        let Some(topic) = self.topics.get_mut(name) else {
+            let unknown = Err(Condition::UnknownTopicOrPartition);
+            return effects.delete_answers.push((request, unknown));
+        };
+        match &mut topic.deleting {
+            None => self.begin_delete(name, vec![request], effects),
+            Some(waiters) if waiters.len() < DELETE_WAITERS_MAX => waiters.push(request),
+            Some(_) => effects.delete_answers.push((request, Err(Condition::RequestTimedOut))),
+        }
+    }
+
+    /// Writes the deletion. Until it is applied the topic stays in the image and its partitions are looked after; dead
+    /// replicas are not waited for (R29).
+    pub(crate) fn begin_delete(
+        &mut self,
+        name: &TopicName,
+        waiters: Vec<RequestId>,
+        effects: &mut Effects,
+    ) {
+        let Some(topic) = self.topics.get_mut(name) else { return };
+        topic.deleting = Some(waiters);
+        let partitions = topic.slots.keys().copied().collect();
+        let write = self.begin_write(Target::Delete(name.clone()));
+        effects.topic_writes.push(TopicWrite::Delete { write, name: name.clone(), partitions });
+    }
+
+    pub(crate) fn topic_deleted(
+        &mut self,
+        name: &TopicName,
+        outcome: WriteOutcome,
+        effects: &mut Effects,
+    ) {
+        let Some(topic) = self.topics.get_mut(name) else { return };
+        let waiters = topic.deleting.take().unwrap_or_default();
+        let topic_id = topic.incarnation.topic_id;
+        // `TopicConflict`: gone already, which is what was asked for.
+        let gone = matches!(outcome, WriteOutcome::Applied | WriteOutcome::TopicConflict);
+        let answer = if gone {
+            self.remove_topic(name, effects);
+            note(effects, None, false, format!("topic {name} deleted: id {topic_id}"));
+            Ok(topic_id)
+        } else {
+            let reason = match outcome {
+                WriteOutcome::Refused { reason } => reason,
+                _ => "the store's answer does not fit a deletion",
+            };
+            let text = format!("topic {name} was not deleted: {reason}");
+            note(effects, None, true, text.clone());
+            Err(Condition::InvalidRequest(text))
+        };
+        for request in waiters {
+            effects.delete_answers.push((request, answer.clone()));
+        }
+    }
+
+    fn remove_topic(&mut self, name: &TopicName, effects: &mut Effects) {
+        let indexes: Vec<i32> =
+            self.topics.get(name).map(|t| t.slots.keys().copied().collect()).unwrap_or_default();
+        for partition in indexes {
+            let at = TopicPartition { topic: name.clone(), partition };
+            self.release(&at);
+            self.resolve(&at);
+        }
+        let Some(topic) = self.topics.remove(name) else { return };
+        for mut slot in topic.slots.into_values() {
+            self.count_replicas(&slot.assigned, false);
+            if let Some(write) = slot.write_under_way() {
+                self.writes.remove(&write);
+            }
+            for request in slot.abandon() {
+                effects.alter_answers.push((request, Err(Condition::UnknownTopicOrPartition)));
+            }
+        }
+        self.forget_name(name);
+        self.image.remove_topic(name);
+    }
+
+    /// Takes a name into the index of colliding names.
+    pub(crate) fn index_name(&mut self, name: &TopicName) {
+        self.names_by_key.entry(name.collision_key()).or_default().insert(name.clone());
+    }
+
+    fn forget_name(&mut self, name: &TopicName) {
+        let key = name.collision_key();
+        if let Some(names) = self.names_by_key.get_mut(&key) {
+            names.remove(name);
+            if names.is_empty() {
+                self.names_by_key.remove(&key);
+            }
+        }
+    }
+}
+
+fn check_partitions(partitions: i64) -> Result<(), Condition> {
+    if (1..=i64::from(PARTITIONS_PER_CREATE_MAX)).contains(&partitions) {
+        return Ok(());
+    }
+    Err(Condition::InvalidPartitions(format!(
+        "{partitions} partitions are not possible: a topic is created with 1 to {PARTITIONS_PER_CREATE_MAX}"
+    )))
+}
+
+fn length(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
