@@ -154,7 +154,7 @@ pub enum Event {
         /// LEO after it.
         log_end: Offset,
     },
-    /// An append failed: nothing of it counts. The replica is fenced until it is opened anew.
+    /// An append (or, with no waiter, a flush) failed: nothing of it counts. The replica is fenced until it is opened anew.
     AppendFailed {
         /// The producer whose batches these were.
         waiter: Option<WaiterId>,

@@ -1,0 +1,243 @@
+//! R9, R12, R13, R34, B7: how the ISR is proposed to grow and shrink, and what counts meanwhile.
+
+use super::*;
+
+fn refuse(rig: &mut Rig) -> Effects {
+    let reason = Condition::InvalidUpdateVersion { reason: "not registered" };
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Refused(reason)))
+}
+
+#[test]
+fn r12_a_follower_at_the_high_watermark_and_epoch_start_is_proposed_at_once() {
+    let mut rig = Rig::leader_with(log(4, &[(1, 0)]), &[1], 1, FlushMode::Async);
+    rig.produce(1, Acks::Leader);
+    assert_eq!(proposed(&rig.fetch(2, 4)), None, "below the HW");
+    let effects = rig.fetch(2, 5);
+    let proposal = effects.propose.unwrap();
+    assert_eq!(proposal.isr, [(BrokerId(1), broker_epoch(1)), (BrokerId(2), broker_epoch(2))]);
+    assert_eq!(
+        (proposal.leader_epoch, proposal.partition_epoch, proposal.incarnation),
+        (LeaderEpoch(2), PartitionEpoch(1), LIFE)
+    );
+}
+
+#[test]
+fn r12_reaching_a_frozen_high_watermark_is_not_enough_below_the_epoch_start() {
+    let mut rig = Rig::leader_with(log(4, &[(1, 0)]), &[1], 2, FlushMode::Async);
+    assert_eq!(rig.high_watermark(), 0);
+    assert_eq!(proposed(&rig.fetch(2, 3)), None);
+    assert_eq!(proposed(&rig.fetch(2, 4)), Some(vec![1, 2]));
+}
+
+#[test]
+fn r12_in_sync_mode_the_flushed_position_must_have_reached_it() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1], 1, FlushMode::Sync);
+    rig.produce(1, Acks::Leader);
+    rig.step(Event::Flushed { to: Offset(1) });
+    let unflushed = FetchPosition { flushed: Offset(0), ..rig.at(2, 1) };
+    assert_eq!(proposed(&rig.fetch_at(2, unflushed)), None);
+    assert_eq!(proposed(&rig.fetch(2, 1)), Some(vec![1, 2]));
+}
+
+#[test]
+fn r12_the_proposal_carries_the_broker_epoch_that_fetched() {
+    let mut rig = Rig::leader(&[1]);
+    let position = FetchPosition { broker_epoch: BrokerEpoch(302), ..rig.at(2, 0) };
+    let proposal = rig.fetch_at(2, position).propose.unwrap();
+    assert_eq!(proposal.isr[1], (BrokerId(2), BrokerEpoch(302)));
+}
+
+#[test]
+fn r12_a_restarted_member_is_not_confirmed_under_its_new_broker_epoch() {
+    let mut rig = Rig::leader(&[1, 2]);
+    let restarted = FetchPosition { broker_epoch: BrokerEpoch(202), ..rig.at(2, 0) };
+    rig.fetch_at(2, restarted);
+    let proposal = rig.fetch(3, 0).propose.unwrap();
+    assert_eq!(proposal.isr[1], (BrokerId(2), broker_epoch(2)), "as it was admitted");
+}
+
+#[test]
+fn r34_a_follower_with_an_older_log_start_is_not_proposed() {
+    let mut state = log(6, &[(1, 0)]);
+    state.log_start = Offset(3);
+    let mut rig = Rig::leader_with(state, &[1], 1, FlushMode::Async);
+    assert_eq!(proposed(&rig.fetch(2, 6)), None);
+    let caught_up = FetchPosition { log_start: Offset(3), ..rig.at(2, 6) };
+    assert_eq!(proposed(&rig.fetch_at(2, caught_up)), Some(vec![1, 2]));
+}
+
+#[test]
+fn r9_a_proposed_member_counts_before_it_is_admitted() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    assert_eq!(rig.replica.maximal_isr(), [BrokerId(1), BrokerId(2)]);
+    assert_eq!(answers(&rig.produce(1, Acks::All)), [], "waits for 2 as well");
+    assert_eq!(answers(&rig.fetch(2, 1)), [(1, Ok(0))]);
+}
+
+#[test]
+fn r9_neither_refusal_nor_silence_nor_acceptance_empties_the_maximal_isr() {
+    for outcome in [
+        ProposalOutcome::Refused(Condition::NotController),
+        ProposalOutcome::Unknown,
+        ProposalOutcome::Accepted,
+    ] {
+        let mut rig = Rig::leader(&[1]);
+        rig.fetch(2, 0);
+        rig.step(Event::ProposalAnswered(outcome));
+        assert_eq!(answers(&rig.produce(1, Acks::All)), []);
+        assert_eq!(rig.replica.maximal_isr().len(), 2);
+        assert_eq!(answers(&rig.isr(&[1])), [(1, Ok(0))], "a newer partition epoch does");
+    }
+}
+
+#[test]
+fn r9_at_most_one_proposal_is_open() {
+    let mut rig = Rig::leader(&[1]);
+    assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]));
+    assert_eq!(proposed(&rig.fetch(3, 0)), None);
+    assert_eq!(rig.pass_ms(3 * LAG_MS).propose, None);
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
+    assert_eq!(proposed(&rig.fetch(3, 0)), None, "its state is on the way");
+    rig.isr(&[1, 2]);
+    assert_eq!(proposed(&rig.fetch(3, 0)), Some(vec![1, 2, 3]));
+}
+
+#[test]
+fn r9_a_refused_proposal_is_made_again_after_a_pause() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    refuse(&mut rig);
+    assert_eq!(proposed(&rig.step(Event::Tick)), None);
+    assert_eq!(proposed(&rig.fetch(2, 0)), None);
+    rig.now += 100;
+    assert_eq!(proposed(&rig.step(Event::Tick)), Some(vec![1, 2]));
+    refuse(&mut rig);
+    rig.now += 100;
+    assert_eq!(proposed(&rig.fetch(2, 0)), None, "the pause grows");
+    rig.now += 100;
+    assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]));
+}
+
+#[test]
+fn r9_a_refused_member_that_stopped_is_withdrawn_by_proposing_the_committed_isr() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    refuse(&mut rig);
+    rig.produce(1, Acks::All);
+    let mut last = None;
+    for _ in 0..6 {
+        last = proposed(&rig.pass_ms(LAG_MS / 4)).or(last);
+        if rig.replica.maximal_isr().len() == 2 {
+            refuse(&mut rig);
+        }
+    }
+    assert_eq!(last, Some(vec![1]));
+    assert_eq!(rig.high_watermark(), 0, "the wish alone withdraws nothing");
+    assert_eq!(answers(&rig.isr(&[1])), [(1, Ok(0))]);
+}
+
+#[test]
+fn r9_an_accepted_proposal_whose_state_never_comes_is_made_again() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
+    assert_eq!(proposed(&rig.pass_ms(2 * LAG_MS)), Some(vec![1, 2]));
+}
+
+#[test]
+fn r9_answers_of_settled_proposals_are_ignored() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    rig.isr(&[1, 2]);
+    assert_eq!(refuse(&mut rig), Effects::default());
+    assert_eq!(proposed(&rig.fetch(3, 0)), Some(vec![1, 2, 3]), "without a pause");
+}
+
+#[test]
+fn r13_a_shrink_counts_only_when_confirmed() {
+    let mut rig = Rig::leader(&[1, 2]);
+    rig.fetch(2, 0);
+    rig.produce(1, Acks::All);
+    let effects = rig.pass_ms(LAG_MS + LAG_MS / 4);
+    assert_eq!((proposed(&effects), answers(&effects)), (Some(vec![1]), vec![]));
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
+    assert_eq!(rig.high_watermark(), 0);
+    assert_eq!(answers(&rig.isr(&[1])), [(1, Ok(0))]);
+}
+
+#[test]
+fn a_member_that_never_fetches_leaves_after_the_lag_time() {
+    let mut rig = Rig::leader(&[1, 2, 3]);
+    rig.fetch(3, 0);
+    assert_eq!(rig.pass_ms(LAG_MS).propose, None);
+    assert_eq!(proposed(&rig.pass_ms(LAG_MS / 4)), Some(vec![1, 3]));
+}
+
+#[test]
+fn a_member_that_fetches_but_stays_behind_leaves() {
+    let mut rig = Rig::leader(&[1, 2]);
+    let mut last = None;
+    for n in 0..8 {
+        for record in 0..5 {
+            rig.produce(n * 5 + record, Acks::Leader);
+        }
+        rig.fetch(2, n as i64);
+        last = proposed(&rig.pass_ms(LAG_MS / 4)).or(last);
+    }
+    assert_eq!(last, Some(vec![1]));
+}
+
+#[test]
+fn a_member_that_is_one_fetch_behind_stays() {
+    let mut rig = Rig::leader(&[1, 2]);
+    for n in 0..20 {
+        rig.produce(n, Acks::Leader);
+        assert_eq!(rig.fetch(2, n as i64).propose, None);
+        assert_eq!(rig.pass_ms(LAG_MS / 4).propose, None, "it has what was there one fetch ago");
+    }
+}
+
+#[test]
+fn b7_an_idle_partition_never_flaps() {
+    let mut rig = Rig::leader(&[1, 2]);
+    rig.fetch(2, 0);
+    assert_eq!(rig.pass_ms(10 * LAG_MS).propose, None);
+    rig.produce(1, Acks::Leader);
+    assert_eq!(rig.step(Event::Tick).propose, None, "it was in sync until this append");
+    assert_eq!(proposed(&rig.pass_ms(LAG_MS + LAG_MS / 4)), Some(vec![1]));
+}
+
+#[test]
+fn b7_a_stall_of_the_leader_is_no_lag_of_its_followers() {
+    let mut rig = Rig::leader(&[1, 2]);
+    rig.fetch(2, 0);
+    rig.produce(1, Acks::Leader);
+    rig.now += LAG_MS * 3 / 2;
+    assert_eq!(rig.step(Event::Tick).propose, None);
+    assert_eq!(rig.pass_ms(LAG_MS).propose, None);
+    assert_eq!(proposed(&rig.pass_ms(LAG_MS / 4)), Some(vec![1]), "judged later");
+}
+
+#[test]
+fn a_member_gets_the_whole_lag_time_from_its_admission_on() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1], 2, FlushMode::Async);
+    rig.produce(1, Acks::Leader);
+    rig.pass_ms(3 * LAG_MS);
+    assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]), "HW 0 is frozen below min.insync");
+    rig.isr(&[1, 2]);
+    assert_eq!(rig.pass_ms(LAG_MS).propose, None);
+}
+
+#[test]
+fn r20_a_follower_that_left_the_assignment_is_forgotten() {
+    let mut rig = Rig::leader(&[1, 2]);
+    rig.produce(1, Acks::All);
+    rig.fetch(3, 1);
+    let mut without_3 = push(1, 1, 3, &[1, 2]);
+    without_3.partition.assigned_replicas.pop();
+    rig.state(without_3);
+    assert_eq!(refused(&rig.fetch(3, 1)), Some(Condition::NotAssignedReplica(BrokerId(3))));
+    rig.isr(&[1, 2]);
+    assert_eq!(rig.replica.follower_positions()[1].position, None);
+}
