@@ -140,6 +140,16 @@ pub enum Condition {
     /// The outcome of a write to ZooKeeper is not known.
     #[error("the outcome is not known: {0}; read the state again before you retry")]
     UnknownOutcome(&'static str),
+    /// A condition that came from another process and has no exact counterpart here.
+    #[error("{message}")]
+    Remote {
+        /// Kafka's error name, as received.
+        name: String,
+        /// The sentence for people, as received.
+        message: String,
+        /// Whether the name is one of the retriable ones.
+        retriable: bool,
+    },
 }
 
 impl Condition {
@@ -162,6 +172,7 @@ impl Condition {
                 | Self::NoController
                 | Self::KafkaStorageError
                 | Self::UnknownOutcome(_)
+                | Self::Remote { retriable: true, .. }
         )
     }
 }

@@ -8,6 +8,7 @@ mod image;
 pub mod invariants;
 mod leader_epochs;
 mod names;
+mod nearest;
 
 pub use condition::Condition;
 pub use ids::{
@@ -19,4 +20,5 @@ pub use image::{
     TopicConfig, TopicImage,
 };
 pub use leader_epochs::{EpochStart, LeaderEpochs};
+pub use nearest::nearest;
 pub use names::{InvalidTopicName, TopicName, TopicPartition};

@@ -1,0 +1,17 @@
+//! ZooKeeper: where every node stands and what its JSON says. Kafka's layout, so that people's tools can read it.
+
+mod broker;
+mod controller;
+mod json;
+pub mod paths;
+mod topic;
+
+pub use broker::BrokerNode;
+pub use controller::{
+    ControllerNode, parse_cluster_id, parse_controller_epoch, write_cluster_id,
+    write_controller_epoch,
+};
+pub use json::ZnodeError;
+pub use topic::{
+    TopicNode, parse_partition_state, parse_topic_config, write_partition_state, write_topic_config,
+};

@@ -1,0 +1,77 @@
+//! Paths of all nodes, from the chroot down (the ZooKeeper client puts the chroot in front).
+
+use barnabas_types::{BrokerId, TopicName, TopicPartition};
+
+/// Ephemeral; who holds it is the controller.
+pub const CONTROLLER: &str = "/controller";
+/// Number of the last term; every controller write checks its version.
+pub const CONTROLLER_EPOCH: &str = "/controller_epoch";
+/// Parent of the registrations.
+pub const BROKER_IDS: &str = "/brokers/ids";
+/// Parent of the topics.
+pub const TOPICS: &str = "/brokers/topics";
+/// Parent of the topic settings.
+pub const TOPIC_CONFIGS: &str = "/config/topics";
+/// Parent of the marks of topics that are being deleted.
+pub const DELETE_TOPICS: &str = "/admin/delete_topics";
+/// The cluster's id.
+pub const CLUSTER_ID: &str = "/cluster/id";
+
+/// Persistent nodes without content that must exist before anything else, parents first.
+/// (`/controller_epoch` and `/cluster/id` have content and are made apart.)
+pub const BASE_TREE: [&str; 12] = [
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    "/config",
+    TOPIC_CONFIGS,
+    "/config/brokers",
+    "/config/users",
+    "/config/clients",
+    "/config/changes",
+    "/admin",
+    DELETE_TOPICS,
+    "/cluster",
+];
+
+/// Registration of a broker.
+#[must_use]
+pub fn broker(id: BrokerId) -> String {
+    format!("{BROKER_IDS}/{id}")
+}
+
+/// Assignment and id of a topic.
+#[must_use]
+pub fn topic(name: &TopicName) -> String {
+    format!("{TOPICS}/{name}")
+}
+
+/// Parent of a topic's partitions.
+#[must_use]
+pub fn partitions(name: &TopicName) -> String {
+    format!("{TOPICS}/{name}/partitions")
+}
+
+/// Parent of a partition's state.
+#[must_use]
+pub fn partition(name: &TopicName, partition: i32) -> String {
+    format!("{TOPICS}/{name}/partitions/{partition}")
+}
+
+/// Leader, epochs and ISR of a partition.
+#[must_use]
+pub fn partition_state(partition: &TopicPartition) -> String {
+    format!("{TOPICS}/{}/partitions/{}/state", partition.topic, partition.partition)
+}
+
+/// Settings of a topic.
+#[must_use]
+pub fn topic_config(name: &TopicName) -> String {
+    format!("{TOPIC_CONFIGS}/{name}")
+}
+
+/// Mark of a topic that is being deleted.
+#[must_use]
+pub fn delete_topic(name: &TopicName) -> String {
+    format!("{DELETE_TOPICS}/{name}")
+}

@@ -1,0 +1,290 @@
+//! `/brokers/topics/T`, its partitions' state nodes and `/config/topics/T`.
+
+use std::collections::BTreeMap;
+
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionEpoch, PartitionState, TopicId,
+    TopicName, TopicPartition,
+};
+use serde_json::{Value, json};
+
+use super::json::{Fields, ZnodeError, numeric_key};
+use super::paths;
+
+/// What `/brokers/topics/T` says: id and assignment (version 3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicNode {
+    /// The topic's id.
+    pub topic_id: TopicId,
+    /// Assigned replicas by partition; indexes are dense from 0.
+    pub partitions: BTreeMap<i32, Vec<BrokerId>>,
+}
+
+/// Most replicas of one partition that are read.
+const REPLICAS_MAX: usize = 1000;
+
+impl TopicNode {
+    /// The node's content.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let partitions: BTreeMap<String, Vec<i32>> = self
+            .partitions
+            .iter()
+            .map(|(index, replicas)| (index.to_string(), replicas.iter().map(|b| b.0).collect()))
+            .collect();
+        json!({
+            "version": 3,
+            "topic_id": self.topic_id.to_string(),
+            "partitions": partitions,
+            "adding_replicas": {},
+            "removing_replicas": {},
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    /// Reads the node of topic `name`.
+    ///
+    /// # Errors
+    /// [`ZnodeError`] that names the field: no topic id (written by Kafka before 2.8), indexes with gaps, a partition
+    /// without replicas or with one twice.
+    pub fn parse(name: &TopicName, data: &[u8]) -> Result<Self, ZnodeError> {
+        let path = paths::topic(name);
+        let fields = Fields::parse(&path, data)?;
+        let topic_id = TopicId::parse(fields.text("topic_id")?)
+            .ok_or_else(|| fields.error("topic_id", "not 22 characters of URL-safe base64"))?;
+        let mut partitions = BTreeMap::new();
+        for (key, value) in fields.object("partitions")? {
+            let field = format!("partitions.{key}");
+            let index =
+                numeric_key(key).ok_or_else(|| fields.error(&field, "not a partition index"))?;
+            let replicas = broker_ids(&fields, &field, value)?;
+            if replicas.is_empty() {
+                return Err(fields.error(&field, "no replica"));
+            }
+            partitions.insert(index, replicas);
+        }
+        let dense =
+            partitions.keys().copied().eq(0..i32::try_from(partitions.len()).unwrap_or(i32::MAX));
+        if partitions.is_empty() || !dense {
+            return Err(fields.error("partitions", "indexes must run from 0 without a gap"));
+        }
+        Ok(Self { topic_id, partitions })
+    }
+}
+
+/// Content of a partition's state node. The partition epoch is the node's version and not part of it.
+#[must_use]
+pub fn write_partition_state(state: &PartitionState) -> Vec<u8> {
+    let epochs: BTreeMap<String, i64> =
+        state.isr.iter().map(|(id, epoch)| (id.to_string(), epoch.0)).collect();
+    json!({
+        "version": 1,
+        "controller_epoch": state.controller_epoch.0,
+        "leader": state.leader.map_or(-1, |leader| leader.0),
+        "leader_epoch": state.leader_epoch.0,
+        "isr": state.isr.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),
+        "isr_broker_epochs": epochs,
+    })
+    .to_string()
+    .into_bytes()
+}
+
+/// Reads a partition's state node of data version `version`.
+///
+/// A member without an entry in `isr_broker_epochs` (written by Kafka) gets the broker epoch -1, which no registration
+/// ever has: it counts as restarted since.
+///
+/// # Errors
+/// [`ZnodeError`] that names the field: negative epochs, a leader below -1, an empty ISR or a member twice, a leader
+/// outside the ISR.
+pub fn parse_partition_state(
+    partition: &TopicPartition,
+    data: &[u8],
+    version: i32,
+) -> Result<PartitionState, ZnodeError> {
+    let path = paths::partition_state(partition);
+    let fields = Fields::parse(&path, data)?;
+    let not_negative = |field: &str| -> Result<i32, ZnodeError> {
+        let number = fields.integer::<i32>(field)?;
+        if number < 0 {
+            Err(fields.error(field, format!("{number} is negative")))
+        } else {
+            Ok(number)
+        }
+    };
+    let leader = match fields.integer::<i32>("leader")? {
+        -1 => None,
+        id if id >= 0 => Some(BrokerId(id)),
+        id => return Err(fields.error("leader", format!("{id} is no broker id"))),
+    };
+    let ids = broker_ids(&fields, "isr", &Value::Array(fields.array("isr")?.clone()))?;
+    if ids.is_empty() {
+        return Err(fields.error("isr", "empty"));
+    }
+    if leader.is_some_and(|leader| !ids.contains(&leader)) {
+        return Err(fields.error("leader", "not in the ISR"));
+    }
+    let mut isr = Vec::with_capacity(ids.len());
+    for id in ids {
+        isr.push((id, isr_broker_epoch(&fields, id)?));
+    }
+    Ok(PartitionState {
+        leader,
+        leader_epoch: LeaderEpoch(not_negative("leader_epoch")?),
+        partition_epoch: PartitionEpoch(version),
+        controller_epoch: ControllerEpoch(not_negative("controller_epoch")?),
+        isr,
+    })
+}
+
+fn isr_broker_epoch(fields: &Fields<'_>, id: BrokerId) -> Result<BrokerEpoch, ZnodeError> {
+    let field = format!("isr_broker_epochs.{id}");
+    let known = match fields.optional("isr_broker_epochs") {
+        None => None,
+        Some(_) => fields.object("isr_broker_epochs")?.get(&id.to_string()),
+    };
+    match known {
+        None => Ok(BrokerEpoch(-1)),
+        Some(value) => fields.to_integer::<i64>(&field, value).map(BrokerEpoch),
+    }
+}
+
+fn broker_ids(
+    fields: &Fields<'_>,
+    field: &str,
+    value: &Value,
+) -> Result<Vec<BrokerId>, ZnodeError> {
+    let list = value.as_array().ok_or_else(|| fields.error(field, "not a list"))?;
+    if list.len() > REPLICAS_MAX {
+        return Err(fields.error(field, "too many members"));
+    }
+    let mut ids = Vec::with_capacity(list.len());
+    for value in list {
+        let id = BrokerId(fields.to_integer(field, value)?);
+        if id.0 < 0 {
+            return Err(fields.error(field, format!("{id} is no broker id")));
+        }
+        if ids.contains(&id) {
+            return Err(fields.error(field, format!("broker {id} stands twice")));
+        }
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+/// Content of `/config/topics/T`.
+#[must_use]
+pub fn write_topic_config(overrides: &BTreeMap<String, String>) -> Vec<u8> {
+    json!({"version": 1, "config": overrides}).to_string().into_bytes()
+}
+
+/// Reads `/config/topics/T`: the raw settings, as text.
+///
+/// # Errors
+/// [`ZnodeError`] that names the field.
+pub fn parse_topic_config(
+    name: &TopicName,
+    data: &[u8],
+) -> Result<BTreeMap<String, String>, ZnodeError> {
+    let path = paths::topic_config(name);
+    let fields = Fields::parse(&path, data)?;
+    let mut overrides = BTreeMap::new();
+    for (key, value) in fields.object("config")? {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(_) | Value::Bool(_) => value.to_string(),
+            _ => return Err(fields.error(&format!("config.{key}"), "not a string")),
+        };
+        overrides.insert(key.clone(), text);
+    }
+    Ok(overrides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> TopicName {
+        TopicName::new("orders").unwrap()
+    }
+
+    fn partition() -> TopicPartition {
+        TopicPartition { topic: name(), partition: 0 }
+    }
+
+    #[test]
+    fn topic_reads_back_as_written() {
+        let replicas = || vec![BrokerId(2), BrokerId(1)];
+        let node = TopicNode {
+            topic_id: TopicId([4; 16]),
+            partitions: (0..12).map(|index| (index, replicas())).collect(),
+        };
+        assert_eq!(TopicNode::parse(&name(), &node.write()), Ok(node));
+    }
+
+    #[test]
+    fn r2_state_carries_the_broker_epoch_of_each_isr_member() {
+        let state = PartitionState {
+            leader: Some(BrokerId(2)),
+            leader_epoch: LeaderEpoch(4),
+            partition_epoch: PartitionEpoch(9),
+            controller_epoch: ControllerEpoch(3),
+            isr: vec![(BrokerId(2), BrokerEpoch(77)), (BrokerId(1), BrokerEpoch(4_294_967_400))],
+        };
+        assert_eq!(
+            parse_partition_state(&partition(), &write_partition_state(&state), 9),
+            Ok(state)
+        );
+    }
+
+    #[test]
+    fn r3_a_state_written_by_kafka_counts_every_member_as_restarted() {
+        let kafka =
+            br#"{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2]}"#;
+        let state = parse_partition_state(&partition(), kafka, 0).unwrap();
+        assert_eq!(state.isr, vec![(BrokerId(1), BrokerEpoch(-1)), (BrokerId(2), BrokerEpoch(-1))]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_path_and_field() {
+        let good =
+            json!({"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2]});
+        for (field, value, part) in [
+            ("leader", json!(-2), "leader: -2 is no broker id"),
+            ("leader", json!(5), "leader: not in the ISR"),
+            ("leader", json!("1"), "leader: not a whole number"),
+            ("leader_epoch", json!(-1), "leader_epoch: -1 is negative"),
+            ("isr", json!([]), "isr: empty"),
+            ("isr", json!([1, 1]), "isr: broker 1 stands twice"),
+            ("isr", json!([1, -1]), "isr: -1 is no broker id"),
+            ("isr_broker_epochs", json!([]), "isr_broker_epochs: not an object"),
+        ] {
+            let mut json = good.clone();
+            json[field] = value;
+            let error = parse_partition_state(&partition(), json.to_string().as_bytes(), 0)
+                .unwrap_err()
+                .to_string();
+            assert_eq!(
+                error,
+                format!("ZooKeeper node /brokers/topics/orders/partitions/0/state: {part}")
+            );
+        }
+        for bad in [
+            json!({"partitions": {"0": [1]}}),
+            json!({"topic_id": TopicId([1; 16]).to_string(), "partitions": {"1": [1]}}),
+            json!({"topic_id": TopicId([1; 16]).to_string(), "partitions": {"0": []}}),
+            json!({"topic_id": TopicId([1; 16]).to_string(), "partitions": {"00": [1]}}),
+            json!({"topic_id": TopicId([1; 16]).to_string(), "partitions": {}}),
+        ] {
+            assert!(TopicNode::parse(&name(), bad.to_string().as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn config_reads_back_as_written() {
+        let overrides = BTreeMap::from([("min.insync.replicas".to_owned(), "2".to_owned())]);
+        assert_eq!(parse_topic_config(&name(), &write_topic_config(&overrides)), Ok(overrides));
+        assert!(parse_topic_config(&name(), br#"{"config":{"a":[]}}"#).is_err());
+    }
+}
