@@ -1,0 +1,21 @@
+//! The generated message types that handlers need. All are `#[non_exhaustive]`: begin with `Default` and assign.
+//!
+//! Decoded strings and records are slices of the whole request frame: copy what outlives the request. Some response
+//! fields may be set only from a version on, or [`crate::reply`] refuses: ListOffsets `leader_epoch` (4), Metadata
+//! topic `name` null (12), DeleteTopics `name` null (6), Metadata authorised operations (topic 8, cluster 8-10).
+
+pub use kafka_wire::{
+    ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, InitProducerIdRequest,
+    InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
+    MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest,
+    ProduceResponse,
+};
+pub use kafka_wire::{
+    api_versions_request, api_versions_response, create_topics_request, create_topics_response,
+    delete_topics_request, delete_topics_response, fetch_request, fetch_response,
+    init_producer_id_request, init_producer_id_response, list_offsets_request,
+    list_offsets_response, metadata_request, metadata_response, offset_for_leader_epoch_request,
+    offset_for_leader_epoch_response, produce_request, produce_response,
+};
+pub use kafka_wire_core::{StrBytes, Uuid};
