@@ -1,0 +1,149 @@
+//! Tests of the configuration reader: what is accepted, and the sentence for each thing that is not.
+
+use super::*;
+
+const LEAST: &str = "broker.id: 1\nlog.dirs: /d\nzookeeper.connect: 127.0.0.1:2181\n";
+
+fn parse(text: &str) -> Result<BrokerConfig, String> {
+    BrokerConfig::parse(Path::new("b.yaml"), text).map_err(|error| error.to_string())
+}
+
+fn refused(more: &str, expected: &[&str]) {
+    let message = parse(&format!("{LEAST}{more}\n")).unwrap_err();
+    for part in expected {
+        assert!(message.contains(part), "{more:?} says {message:?}, not {part:?}");
+    }
+    assert!(!message.contains('\n'), "one sentence: {message:?}");
+}
+
+#[test]
+fn defaults_are_kafkas_and_loopback() {
+    let config = parse(LEAST).unwrap();
+    assert_eq!(config.broker_id, BrokerId(1));
+    assert_eq!(config.listener.to_string(), "127.0.0.1:9092");
+    assert_eq!(config.advertised_listener, config.listener);
+    assert_eq!(config.admin_listener.to_string(), "127.0.0.1:9192");
+    assert_eq!(config.zookeeper_session_timeout_ms, 18_000);
+    assert_eq!(config.replica_lag_time_max_ms, 30_000);
+    assert_eq!(config.log_segment_bytes, 1 << 30);
+    assert_eq!(config.message_max_bytes, 1_048_588);
+    assert!(!config.unclean_leader_election_enable);
+    assert_eq!(config.rack, None);
+}
+
+#[test]
+fn nested_is_the_same_as_flat() {
+    let nested = "broker: {id: 1}\nlog:\n  dirs: [/d]\nzookeeper:\n  connect: 127.0.0.1:2181\n";
+    assert_eq!(parse(nested), parse(LEAST));
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = parse(
+        "broker.id: 7\nlog.dirs: /x\nzookeeper.connect: a:1,b:2/root\nzookeeper.session.timeout.ms: 3000\n\
+         zookeeper.connection.timeout.ms: 4000\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
+         admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC]\n\
+         broker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nmin.insync.replicas: 2\n\
+         unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
+         replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
+         replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
+         socket.request.max.bytes: 6000\n",
+    )
+    .unwrap();
+    assert_eq!(
+        config,
+        BrokerConfig {
+            broker_id: BrokerId(7),
+            log_dir: "/x".into(),
+            zookeeper_connect: ZooKeeperConnect::parse("a:1,b:2/root").unwrap(),
+            zookeeper_session_timeout_ms: 3000,
+            zookeeper_connection_timeout_ms: 4000,
+            listener: HostPort::parse("0.0.0.0:1").unwrap(),
+            advertised_listener: HostPort::parse("h:2").unwrap(),
+            admin_listener: HostPort::parse("10.0.0.1:3").unwrap(),
+            advertised_admin_listener: HostPort::parse("h:4").unwrap(),
+            rack: Some("r1".into()),
+            num_partitions: 3,
+            default_replication_factor: 2,
+            min_insync_replicas: 2,
+            unclean_leader_election_enable: true,
+            replica_lag_time_max_ms: 2000,
+            replica_fetch_wait_max_ms: 100,
+            replica_fetch_max_bytes: 2048,
+            replica_fetch_response_max_bytes: 4096,
+            high_watermark_checkpoint_interval_ms: 1000,
+            message_max_bytes: 5000,
+            log_segment_bytes: 2_000_000,
+            socket_request_max_bytes: 6000,
+        }
+    );
+}
+
+#[test]
+fn unknown_keys_name_place_and_nearest() {
+    refused("broker.idd: 2", &["b.yaml, line 4", "'broker.idd'", "did you mean 'broker.id'?"]);
+    refused("zookeeper:\n  conect: a", &["line 5", "'zookeeper.conect'", "'zookeeper.connect'"]);
+    refused("log.retention.hours: 1", &["line 4", "'log.retention.hours'", "not served"]);
+    refused("broker: {id: 1}", &["'broker.id' is given twice"]);
+}
+
+#[test]
+fn bad_values_name_key_value_and_form() {
+    refused(
+        "num.partitions: many",
+        &["line 4", "'num.partitions'", "'many'", "a whole number from 1"],
+    );
+    refused("num.partitions: 0", &["'0'", "a whole number from 1"]);
+    refused("num.partitions: 1.5", &["'1.5'"]);
+    refused("min.insync.replicas: -1", &["'-1'"]);
+    refused("listeners: 127.0.0.1:9", &["PLAINTEXT://host:port"]);
+    refused("listeners: SSL://127.0.0.1:9", &["PLAINTEXT://host:port"]);
+    refused("unclean.leader.election.enable: yes please", &["true or false"]);
+    refused("message.max.bytes: 99999999999", &["bytes from 1024"]);
+    let message = parse("broker.id: x\nlog.dirs: /d\nzookeeper.connect: a").unwrap_err();
+    assert!(message.contains("'broker.id' is 'x'"), "{message}");
+}
+
+#[test]
+fn missing_keys_are_named_with_their_form() {
+    for (key, rest) in [
+        ("broker.id", "log.dirs: /d\nzookeeper.connect: a\n"),
+        ("log.dirs", "broker.id: 1\nzookeeper.connect: a\n"),
+        ("zookeeper.connect", "broker.id: 1\nlog.dirs: /d\n"),
+        ("log.dirs", "broker.id: 1\nlog.dirs:\nzookeeper.connect: a\n"),
+    ] {
+        let message = parse(rest).unwrap_err();
+        assert!(message.contains(&format!("'{key}' is missing")), "{message}");
+    }
+}
+
+#[test]
+fn what_is_not_served_today_is_refused_with_a_sentence() {
+    refused("listeners: PLAINTEXT://a:1,PLAINTEXT://b:2", &["one listener"]);
+    let message = parse("broker.id: 1\nlog.dirs: [/a, /b]\nzookeeper.connect: a").unwrap_err();
+    assert!(message.contains("'log.dirs' is '/a,/b'") && message.contains("keep one"), "{message}");
+}
+
+#[test]
+fn binds_beyond_loopback_need_the_named_opt_in() {
+    let open = "listeners: PLAINTEXT://10.1.2.3:9092";
+    refused(open, &["'listeners' is '10.1.2.3:9092'", "`security.allow.insecure: [PLAINTEXT]`"]);
+    refused("admin.listener: 10.1.2.3:1", &["`security.allow.insecure: [GRPC]`"]);
+    refused(&format!("{open}\nsecurity.allow.insecure: [GRPC]"), &["[PLAINTEXT]"]);
+    refused("security.allow.insecure: ALL", &["a list of PLAINTEXT and GRPC"]);
+    assert!(parse(&format!("{LEAST}{open}\nsecurity.allow.insecure: [PLAINTEXT]\n")).is_ok());
+    let all = "listeners: PLAINTEXT://0.0.0.0:9092\nsecurity.allow.insecure: [PLAINTEXT]";
+    refused(all, &["add `advertised.listeners`"]);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    refused("admin.listener: 127.0.0.1:9092", &["port of its own"]);
+    refused("replica.lag.time.max.ms: 600", &["at most half of 'replica.lag.time.max.ms'"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let message = BrokerConfig::load(Path::new("/nowhere/b.yaml")).unwrap_err().to_string();
+    assert!(message.contains("/nowhere/b.yaml") && message.contains("--config"), "{message}");
+}

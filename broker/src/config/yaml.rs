@@ -1,0 +1,116 @@
+//! A YAML file as flat key/value pairs: `broker: {id: 1}` and `broker.id: 1` are the same; each key knows its line.
+
+use serde_yaml::Value;
+
+/// One setting of a file.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Entry {
+    /// Dotted name.
+    pub(super) key: String,
+    /// Scalar or sequence; never a mapping.
+    pub(super) value: Value,
+    /// Line of the key, from 1, if it is written in block style.
+    pub(super) line: Option<usize>,
+}
+
+/// Deepest nesting that is followed; the longest key that is served has seven parts.
+const DEPTH_MAX: usize = 16;
+
+/// Reads a document into its settings.
+///
+/// # Errors
+/// The parser's message, or a sentence on what the document should be.
+pub(super) fn entries(text: &str) -> Result<Vec<Entry>, String> {
+    let document: Value = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let mut found = Vec::new();
+    match document {
+        Value::Null => {}
+        Value::Mapping(_) => flatten("", document, 0, &mut found)?,
+        _ => return Err("the document must be a list of `key: value` lines".to_owned()),
+    }
+    let lines = key_lines(text);
+    for entry in &mut found {
+        entry.line = lines.iter().find(|(key, _)| *key == entry.key).map(|(_, line)| *line);
+    }
+    Ok(found)
+}
+
+fn flatten(prefix: &str, value: Value, depth: usize, found: &mut Vec<Entry>) -> Result<(), String> {
+    if depth > DEPTH_MAX {
+        return Err(format!("'{prefix}' is nested deeper than any key"));
+    }
+    let Value::Mapping(mapping) = value else {
+        found.push(Entry { key: prefix.to_owned(), value, line: None });
+        return Ok(());
+    };
+    for (key, value) in mapping {
+        let key = match key {
+            Value::String(key) => key,
+            other => return Err(format!("the key {} is not a name", shown(&other))),
+        };
+        let full = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+        flatten(&full, value, depth + 1, found)?;
+    }
+    Ok(())
+}
+
+/// Dotted names of the keys in block style with their lines, from 1.
+fn key_lines(text: &str) -> Vec<(String, usize)> {
+    let mut open: Vec<(usize, String)> = Vec::new();
+    let mut lines = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let body = line.trim_start();
+        let indent = line.len() - body.len();
+        let Some((key, _)) = body.split_once(':').filter(|_| !body.starts_with(['#', '-'])) else {
+            continue;
+        };
+        open.retain(|(level, _)| *level < indent);
+        let key = key.trim().trim_matches(['"', '\'']);
+        let full = match open.last() {
+            Some((_, parent)) => format!("{parent}.{key}"),
+            None => key.to_owned(),
+        };
+        lines.push((full.clone(), number + 1));
+        open.push((indent, full));
+    }
+    lines
+}
+
+/// A value as people wrote it, on one line, cut to 120 characters.
+pub(super) fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => serde_yaml::to_string(other).unwrap_or_default(),
+    };
+    text.trim().chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flat_and_nested_are_the_same_and_know_their_lines() {
+        let text =
+            "# head\nbroker:\n  id: 1\n  rack: r\nlog.dirs: /x\nzookeeper: {connect: 'a:1'}\n";
+        let found = entries(text).unwrap();
+        let seen: Vec<_> = found.iter().map(|e| (e.key.as_str(), e.line)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("broker.id", Some(3)),
+                ("broker.rack", Some(4)),
+                ("log.dirs", Some(5)),
+                ("zookeeper.connect", None)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_list_of_settings_is_refused() {
+        for bad in ["- a\n", "text", "1: 2\n", "a: [", "a: 1\na: 2\n"] {
+            assert!(entries(bad).is_err(), "{bad}");
+        }
+        assert!(entries("").unwrap().is_empty());
+    }
+}
