@@ -7,6 +7,9 @@ mod isr;
 mod leader;
 mod r4_accept;
 mod waiters;
+mod world;
+mod world_random;
+mod world_scenarios;
 
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, Condition, ControllerEpoch, EpochStart, FlushMode, Incarnation,
