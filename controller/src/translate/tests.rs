@@ -1,0 +1,421 @@
+//! The procedures against the tree in memory, with lost replies and foreign changes in between.
+
+use std::collections::BTreeMap;
+
+use barnabas_controller_core::{
+    CandidateEffect, CandidateEvent, PartitionWrite, SessionId, TopicWrite, WriteId, WriteOutcome,
+};
+use barnabas_proto::znode::{self, BrokerNode, paths};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, PartitionEpoch,
+    PartitionState, TopicId, TopicName, TopicPartition,
+};
+
+use super::*;
+use crate::zookeeper::memory::Tree;
+use crate::zookeeper::{CreateMode, WatchKind};
+
+/// A tree with the base nodes, a session, and a controller of epoch 1.
+struct World {
+    tree: Tree,
+    session: SessionId,
+    epoch_version: i32,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut tree = Tree::new();
+        let session = tree.open_session();
+        for request in base_tree_requests() {
+            tree.apply(session, &request).unwrap();
+        }
+        let mut world = Self { tree, session, epoch_version: 0 };
+        world.elect();
+        world
+    }
+
+    /// A further election: fences every controller before it.
+    fn elect(&mut self) {
+        let node = self.tree.node(paths::CONTROLLER_EPOCH).unwrap().clone();
+        let epoch = znode::parse_controller_epoch(&node.data).unwrap();
+        let set = Op::Set {
+            path: paths::CONTROLLER_EPOCH.into(),
+            data: znode::write_controller_epoch(ControllerEpoch(epoch.0 + 1)),
+            version: None,
+        };
+        self.tree.apply(self.session, &Request::Multi(vec![set])).unwrap();
+        self.epoch_version = node.stat.version + 1;
+    }
+
+    fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
+        run_at_once(&mut procedure, |request| self.tree.apply(self.session, request))
+    }
+
+    /// As `run`, but the first multi is played by `network`.
+    fn run_with<P: Procedure>(
+        &mut self,
+        mut procedure: P,
+        network: impl Fn(&mut Tree, SessionId, &Request) -> Answer,
+    ) -> P::Output {
+        let mut first = true;
+        run_at_once(&mut procedure, |request| {
+            if first && matches!(request, Request::Multi(_)) {
+                first = false;
+                return network(&mut self.tree, self.session, request);
+            }
+            self.tree.apply(self.session, request)
+        })
+    }
+
+    fn create(&mut self, name: &str, partitions: i32) {
+        let write = WriteTopic::new(self.epoch_version, create(name, 1, partitions));
+        assert!(matches!(self.run(write), Ok((_, WriteOutcome::TopicCreated { .. }))));
+    }
+
+    fn load(&mut self) -> Loaded {
+        self.run(Load::default()).unwrap()
+    }
+}
+
+fn lost(_: &mut Tree, _: SessionId, _: &Request) -> Answer {
+    Err(Error::OutcomeUnknown("cut".into()))
+}
+
+fn applied_but_reply_lost(tree: &mut Tree, session: SessionId, request: &Request) -> Answer {
+    tree.apply(session, request).unwrap();
+    Err(Error::OutcomeUnknown("cut".into()))
+}
+
+fn topic(name: &str) -> TopicName {
+    TopicName::new(name).unwrap()
+}
+
+fn state(partition_epoch: i32) -> PartitionState {
+    PartitionState {
+        leader: Some(BrokerId(1)),
+        leader_epoch: LeaderEpoch(partition_epoch),
+        partition_epoch: PartitionEpoch(partition_epoch),
+        controller_epoch: ControllerEpoch(1),
+        isr: vec![(BrokerId(1), BrokerEpoch(5)), (BrokerId(2), BrokerEpoch(6))],
+    }
+}
+
+fn create(name: &str, id: u8, partitions: i32) -> TopicWrite {
+    let replicas = || vec![BrokerId(1), BrokerId(2)];
+    TopicWrite::Create {
+        write: WriteId(1),
+        name: topic(name),
+        topic_id: TopicId([id; 16]),
+        overrides: BTreeMap::from([("min.insync.replicas".into(), "2".into())]),
+        partitions: (0..partitions).map(|index| (index, (replicas(), state(0)))).collect(),
+    }
+}
+
+fn delete(name: &str) -> TopicWrite {
+    TopicWrite::Delete { write: WriteId(2), name: topic(name), partitions: vec![0] }
+}
+
+fn write(id: u64, index: i32, expected: i32) -> PartitionWrite {
+    PartitionWrite {
+        write: WriteId(id),
+        partition: TopicPartition { topic: topic("t"), partition: index },
+        expected: PartitionEpoch(expected),
+        state: state(expected + 1),
+    }
+}
+
+fn batch(world: &World, writes: Vec<PartitionWrite>) -> WritePartitions {
+    WritePartitions::batches(world.epoch_version, writes).remove(0)
+}
+
+fn registration() -> BrokerNode {
+    BrokerNode {
+        host: "h".into(),
+        port: 9092,
+        control_address: "h:9192".into(),
+        rack: None,
+        directory_id: DirectoryId([3; 16]),
+        tail_lost: false,
+        timestamp_ms: 0,
+    }
+}
+
+/// Performs one effect of the candidate in `session`.
+fn call(
+    tree: &mut Tree,
+    session: SessionId,
+    me: i32,
+    effect: &CandidateEffect,
+) -> Option<CandidateEvent> {
+    let (call, requests) =
+        CandidateCall::new(effect, session, BrokerId(me), &registration(), 7).unwrap();
+    let answers: Vec<Answer> =
+        requests.iter().map(|request| tree.apply(session, request)).collect();
+    call.event(&answers)
+}
+
+#[test]
+fn what_is_written_is_loaded() {
+    let mut world = World::new();
+    world.create("t", 3);
+    let session = world.session;
+    let event = call(&mut world.tree, session, 1, &CandidateEffect::CreateRegistration);
+    let Some(CandidateEvent::RegistrationCreated { epoch, .. }) = event else {
+        panic!("{event:?}")
+    };
+    let loaded = world.load();
+    assert_eq!(loaded.problems, Vec::<String>::new());
+    assert_eq!(loaded.snapshot.brokers[&BrokerId(1)].epoch, epoch);
+    let read = &loaded.snapshot.topics[&topic("t")];
+    assert_eq!(read.config.min_insync_replicas, 2);
+    assert_eq!(read.incarnation.czxid, world.tree.node("/brokers/topics/t").unwrap().stat.czxid);
+    assert_eq!(read.partitions.len(), 3);
+    assert_eq!(read.partitions[&2].state, Some(state(0)));
+}
+
+#[test]
+fn unreadable_nodes_are_marked_and_nothing_else_is_touched() {
+    let mut world = World::new();
+    world.create("t", 2);
+    world.create("u", 1);
+    let set = |path: &str| Op::Set { path: path.into(), data: b"{".to_vec(), version: None };
+    let ops = vec![set("/brokers/topics/t/partitions/0/state"), set("/brokers/topics/u")];
+    world.tree.apply(world.session, &Request::Multi(ops)).unwrap();
+    let loaded = world.load();
+    assert_eq!(loaded.problems.len(), 2);
+    let read = &loaded.snapshot.topics[&topic("t")];
+    assert_eq!(read.partitions[&0].state, None);
+    assert_eq!(read.partitions[&1].state, Some(state(0)));
+    assert!(!loaded.snapshot.topics.contains_key(&topic("u")));
+}
+
+#[test]
+fn a_mark_of_a_topic_that_is_gone_is_reported() {
+    let mut world = World::new();
+    world.create("t", 1);
+    for name in ["t", "gone"] {
+        let path = paths::delete_topic(&topic(name));
+        let create = Request::Create { path, data: Vec::new(), mode: CreateMode::Persistent };
+        world.tree.apply(world.session, &create).unwrap();
+    }
+    let loaded = world.load();
+    assert!(loaded.snapshot.topics[&topic("t")].deleting);
+    assert_eq!(loaded.stale_marks, vec![topic("gone")]);
+}
+
+#[test]
+fn r1_a_conflict_ends_one_write_and_the_rest_is_applied() {
+    let mut world = World::new();
+    world.create("t", 3);
+    let first = batch(&world, vec![write(1, 1, 0)]);
+    assert_eq!(world.run(first), Ok(vec![(WriteId(1), WriteOutcome::Applied)]));
+    let second = batch(&world, vec![write(2, 0, 0), write(3, 1, 0), write(4, 2, 0)]);
+    let mut outcomes = world.run(second).unwrap();
+    outcomes.sort_by_key(|(id, _)| *id);
+    assert_eq!(
+        outcomes,
+        vec![
+            (WriteId(2), WriteOutcome::Applied),
+            (WriteId(3), WriteOutcome::Conflict { now: Some(state(1)) }),
+            (WriteId(4), WriteOutcome::Applied),
+        ]
+    );
+}
+
+#[test]
+fn r1_a_fenced_controller_writes_nothing() {
+    let mut world = World::new();
+    world.create("t", 1);
+    let (late, topic_late) = (
+        batch(&world, vec![write(1, 0, 0)]),
+        WriteTopic::new(world.epoch_version, create("u", 1, 1)),
+    );
+    let delete_late = WriteTopic::new(world.epoch_version, delete("t"));
+    world.elect();
+    assert_eq!(world.run(late), Ok(vec![(WriteId(1), WriteOutcome::Fenced)]));
+    assert_eq!(world.run(topic_late), Ok((WriteId(1), WriteOutcome::Fenced)));
+    assert_eq!(world.run(delete_late), Ok((WriteId(2), WriteOutcome::Fenced)));
+    assert_eq!(world.load().snapshot.topics[&topic("t")].partitions[&0].state, Some(state(0)));
+    assert!(world.tree.node("/brokers/topics/u").is_none());
+}
+
+#[test]
+fn an_unknown_outcome_is_read_back() {
+    let mut world = World::new();
+    world.create("t", 2);
+    let applied = batch(&world, vec![write(1, 0, 0)]);
+    assert_eq!(
+        world.run_with(applied, applied_but_reply_lost),
+        Ok(vec![(WriteId(1), WriteOutcome::Applied)])
+    );
+    let not_applied = batch(&world, vec![write(2, 1, 0)]);
+    assert_eq!(
+        world.run_with(not_applied, lost),
+        Ok(vec![(WriteId(2), WriteOutcome::Conflict { now: Some(state(0)) })])
+    );
+    let fenced = batch(&world, vec![write(3, 1, 0)]);
+    world.elect();
+    assert_eq!(world.run_with(fenced, lost), Ok(vec![(WriteId(3), WriteOutcome::Fenced)]));
+}
+
+#[test]
+fn writes_come_in_batches_of_at_most_a_hundred() {
+    let writes = (0..250).map(|n| write(n, 0, 0)).collect();
+    let sizes: Vec<usize> =
+        WritePartitions::batches(0, writes).iter().map(|batch| batch.open_len()).collect();
+    assert_eq!(sizes, vec![100, 100, 50]);
+}
+
+#[test]
+fn r29_a_topic_is_created_once_whatever_the_network_does() {
+    let mut world = World::new();
+    let czxid = |world: &World, name: &str| {
+        world.tree.node(&paths::topic(&topic(name))).unwrap().stat.czxid
+    };
+    let write = WriteTopic::new(world.epoch_version, create("a", 1, 2));
+    let outcome = world.run_with(write, applied_but_reply_lost);
+    assert_eq!(outcome, Ok((WriteId(1), WriteOutcome::TopicCreated { czxid: czxid(&world, "a") })));
+    let write = WriteTopic::new(world.epoch_version, create("b", 1, 2));
+    let outcome = world.run_with(write, lost);
+    assert_eq!(outcome, Ok((WriteId(1), WriteOutcome::TopicCreated { czxid: czxid(&world, "b") })));
+    let other = WriteTopic::new(world.epoch_version, create("a", 9, 2));
+    assert_eq!(world.run(other), Ok((WriteId(1), WriteOutcome::TopicConflict)));
+}
+
+#[test]
+fn settings_that_stood_there_before_are_replaced() {
+    let mut world = World::new();
+    let path = paths::topic_config(&topic("t"));
+    let create = Request::Create { path, data: b"{}".to_vec(), mode: CreateMode::Persistent };
+    world.tree.apply(world.session, &create).unwrap();
+    world.create("t", 1);
+    assert_eq!(world.load().snapshot.topics[&topic("t")].config.min_insync_replicas, 2);
+}
+
+#[test]
+fn a_topic_too_large_for_one_transaction_is_refused_before_anything_is_sent() {
+    let mut world = World::new();
+    let before = world.tree.zxid();
+    let write = WriteTopic::new(world.epoch_version, create("t", 1, 5000));
+    assert!(matches!(world.run(write), Ok((_, WriteOutcome::Refused { .. }))));
+    assert_eq!(world.tree.zxid(), before);
+}
+
+#[test]
+fn deletion_leaves_nothing() {
+    let mut world = World::new();
+    world.create("t", 120);
+    world.create("u", 1);
+    let write = WriteTopic::new(world.epoch_version, delete("t"));
+    assert_eq!(world.run(write), Ok((WriteId(2), WriteOutcome::Applied)));
+    let left: Vec<&str> =
+        world.tree.nodes().map(|(path, _)| path).filter(|path| path.ends_with("/t")).collect();
+    assert_eq!(left, Vec::<&str>::new());
+    let again = WriteTopic::new(world.epoch_version, delete("t"));
+    assert_eq!(world.run(again), Ok((WriteId(2), WriteOutcome::TopicConflict)));
+}
+
+#[test]
+fn deletion_resumes_after_each_interruption() {
+    for stop_after in 1..12 {
+        let mut world = World::new();
+        world.create("t", 120);
+        let mut procedure = WriteTopic::new(world.epoch_version, delete("t"));
+        let mut requests = 0;
+        let tree = &mut world.tree;
+        let session = world.session;
+        let outcome = run_at_once(&mut procedure, |request| {
+            requests += 1;
+            if requests > stop_after {
+                Err(Error::SessionExpired)
+            } else {
+                tree.apply(session, request)
+            }
+        });
+        let next = WriteTopic::new(world.epoch_version, delete("t"));
+        if outcome.is_err() && world.tree.node("/brokers/topics/t").is_some() {
+            assert_eq!(world.run(next), Ok((WriteId(2), WriteOutcome::Applied)));
+        }
+        assert!(!world.tree.nodes().any(|(path, _)| path.ends_with("/t")), "{stop_after}");
+    }
+}
+
+#[test]
+fn deletion_survives_lost_replies() {
+    for lose in 1..9 {
+        let mut world = World::new();
+        world.create("t", 120);
+        let mut procedure = WriteTopic::new(world.epoch_version, delete("t"));
+        let mut requests = 0;
+        let outcome = run_at_once(&mut procedure, |request| {
+            requests += 1;
+            let answer = world.tree.apply(world.session, request);
+            if requests == lose { Err(Error::OutcomeUnknown("cut".into())) } else { answer }
+        });
+        assert_eq!(outcome, Ok((WriteId(2), WriteOutcome::Applied)), "{lose}");
+        assert!(!world.tree.nodes().any(|(path, _)| path.ends_with("/t")));
+    }
+}
+
+#[test]
+fn one_of_two_candidates_wins_the_race() {
+    let mut world = World::new();
+    let (a, b) = (world.session, world.tree.open_session());
+    let race = CandidateEffect::Race { epoch: ControllerEpoch(2), version: world.epoch_version };
+    let won = call(&mut world.tree, a, 1, &race);
+    let version = world.epoch_version + 1;
+    assert_eq!(
+        won,
+        Some(CandidateEvent::RaceWon { session: a, epoch: ControllerEpoch(2), version })
+    );
+    assert_eq!(call(&mut world.tree, b, 2, &race), Some(CandidateEvent::RaceLost { session: b }));
+    let read = call(&mut world.tree, b, 2, &CandidateEffect::ReadController);
+    let Some(CandidateEvent::ControllerRead { node: Some(node), epoch, .. }) = read else {
+        panic!("{read:?}")
+    };
+    assert_eq!((node.owner, node.broker, epoch), (a, BrokerId(1), ControllerEpoch(2)));
+    world.tree.end_session(a);
+    let fired = world.tree.take_fired();
+    let expected =
+        crate::zookeeper::Watched { path: paths::CONTROLLER.into(), kind: WatchKind::Node };
+    assert!(fired.contains(&(b, expected)));
+    let late = call(&mut world.tree, a, 1, &race);
+    assert_eq!(late, Some(CandidateEvent::Expired { session: a }));
+}
+
+#[test]
+fn a_foreign_registration_is_a_strangers() {
+    let mut world = World::new();
+    let session = world.session;
+    let create = Request::Create {
+        path: paths::broker(BrokerId(1)),
+        data: br#"{"host":"kafka","port":9092,"version":5}"#.to_vec(),
+        mode: CreateMode::Ephemeral,
+    };
+    world.tree.apply(session, &create).unwrap();
+    let b = world.tree.open_session();
+    let exists = call(&mut world.tree, b, 1, &CandidateEffect::CreateRegistration);
+    assert_eq!(exists, Some(CandidateEvent::RegistrationExists { session: b }));
+    let read = call(&mut world.tree, b, 1, &CandidateEffect::ReadRegistration);
+    let Some(CandidateEvent::RegistrationRead { node: Some(node), .. }) = read else {
+        panic!("{read:?}")
+    };
+    assert_eq!(node.owner, session);
+    assert_ne!(node.directory, registration().directory_id);
+    assert_eq!(call(&mut world.tree, b, 1, &CandidateEffect::AwaitRegistrationGone), None);
+    world.tree.end_session(session);
+    assert_eq!(world.tree.take_fired().len(), 1);
+}
+
+#[test]
+fn the_list_of_brokers_is_watched() {
+    let mut world = World::new();
+    let session = world.session;
+    assert_eq!(world.run(ReadBrokers::default()).unwrap(), Registrations::default());
+    call(&mut world.tree, session, 4, &CandidateEffect::CreateRegistration);
+    let fired = world.tree.take_fired();
+    assert_eq!(fired.len(), 1);
+    assert_eq!(fired[0].1.kind, WatchKind::Children);
+    let found = world.run(ReadBrokers::default()).unwrap();
+    assert_eq!(found.brokers.keys().collect::<Vec<_>>(), vec![&BrokerId(4)]);
+}

@@ -1,0 +1,397 @@
+//! Real ZooKeeper through the crate `zookeeper-client`, with its traps wrapped. No other file touches the crate.
+//!
+//! What is wrapped, and how: in-flight errors come in several forms, all of which mean "outcome unknown" ([`unknown`]).
+//! Calls made while disconnected wait without limit, and the queue is unbounded: a timeout and a semaphore bound both. A
+//! request above 1 MiB looks like a network failure: it is refused here. The client believes in its session for up to 1.4
+//! times the timeout: `Disconnected` is told at once, `HalfSessionAway` after half the timeout. A leaked clone would keep the
+//! session alive: the only lasting clone is in a slot that [`ZooKeeper::close`] empties. Watches are one-shot only, and
+//! never two on one path and kind.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barnabas_controller_core::SessionId;
+use tokio::sync::{Semaphore, mpsc, watch};
+use zookeeper_client as zk;
+
+use super::op::{
+    CreateMode, Error, Node, Op, OpReply, REQUEST_BYTES_MAX, Reply, Request, Stat, WatchKind,
+    Watched,
+};
+use super::port::{Connect, ConnectError, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};
+
+/// Most requests of one session under way.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// Makes sessions with real servers.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    connect: String,
+    session_timeout: Duration,
+}
+
+impl Servers {
+    /// `connect` is `host:port[,host:port...][/chroot]`.
+    #[must_use]
+    pub fn new(connect: &str, session_timeout: Duration) -> Self {
+        Self { connect: connect.to_owned(), session_timeout }
+    }
+
+    fn chroot(&self) -> Option<&str> {
+        self.connect.find('/').map(|at| &self.connect[at..]).filter(|chroot| chroot.len() > 1)
+    }
+}
+
+impl Connect for Servers {
+    type Client = Session;
+
+    async fn connect(&self) -> Result<(Session, mpsc::Receiver<SessionEvent>), ConnectError> {
+        if self.connect.contains("://") {
+            let reason =
+                "write host:port without a scheme; TLS to ZooKeeper is not supported".to_owned();
+            return Err(ConnectError::BadAddress(reason));
+        }
+        let connector =
+            zk::Client::connector().with_session_timeout(self.session_timeout).with_fail_eagerly();
+        let client = connector.connect(&self.connect).await.map_err(|error| match error {
+            zk::Error::BadArguments(reason) => ConnectError::BadAddress((*reason).to_owned()),
+            error => ConnectError::Unreachable(error.to_string()),
+        })?;
+        if let Some(chroot) = self.chroot() {
+            match tokio::time::timeout(client.session_timeout(), client.check_stat("/")).await {
+                Ok(Ok(Some(_))) => {}
+                Ok(Ok(None) | Err(zk::Error::NoNode)) => {
+                    return Err(ConnectError::ChrootMissing(chroot.to_owned()));
+                }
+                Ok(Err(error)) => return Err(ConnectError::Unreachable(error.to_string())),
+                Err(_) => return Err(ConnectError::Unreachable("no answer".to_owned())),
+            }
+        }
+        let (events, receiver) = mpsc::channel(SESSION_EVENTS_MAX);
+        Ok((Session::new(client, events), receiver))
+    }
+}
+
+/// One session with real servers.
+#[derive(Clone, Debug)]
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    id: SessionId,
+    timeout: Duration,
+    /// The only lasting clone; `None` once closed.
+    slot: Mutex<Option<zk::Client>>,
+    closed: watch::Sender<bool>,
+    permits: Semaphore,
+    armed: Mutex<BTreeSet<(String, WatchKind)>>,
+    events: mpsc::Sender<SessionEvent>,
+}
+
+impl Shared {
+    fn armed(&self) -> MutexGuard<'_, BTreeSet<(String, WatchKind)>> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> Option<zk::Client> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Session {
+    fn new(client: zk::Client, events: mpsc::Sender<SessionEvent>) -> Self {
+        let states = client.state_watcher();
+        let shared = Arc::new(Shared {
+            id: SessionId(client.session_id().0),
+            timeout: client.session_timeout(),
+            slot: Mutex::new(Some(client)),
+            closed: watch::Sender::new(false),
+            permits: Semaphore::new(IN_FLIGHT_MAX),
+            armed: Mutex::new(BTreeSet::new()),
+            events: events.clone(),
+        });
+        let closed = shared.closed.subscribe();
+        tokio::spawn(tell_states(states, shared.timeout / 2, closed, events));
+        Self { shared }
+    }
+
+    /// Tells once when `watcher` fires, unless the session is closed before.
+    fn tell(&self, path: &str, kind: WatchKind, watcher: zk::OneshotWatcher) {
+        let shared = Arc::clone(&self.shared);
+        let mut closed = shared.closed.subscribe();
+        let path = path.to_owned();
+        tokio::spawn(async move {
+            let event = tokio::select! {
+                event = watcher.changed() => event,
+                () = until_closed(&mut closed) => return,
+            };
+            let watched = Watched { path, kind };
+            shared.armed().remove(&(watched.path.clone(), kind));
+            // The end of the session is told by the state.
+            if event.event_type != zk::EventType::Session {
+                let _ = shared.events.send(SessionEvent::Watched(watched)).await;
+            }
+        });
+    }
+
+    /// Whether a watch must be armed: asked for, and none is armed yet. Two on one path and kind are one too many.
+    fn claim(&self, path: &str, kind: WatchKind, watch: bool) -> bool {
+        watch && self.shared.armed().insert((path.to_owned(), kind))
+    }
+
+    fn disclaim(&self, path: &str, kind: WatchKind) {
+        self.shared.armed().remove(&(path.to_owned(), kind));
+    }
+
+    async fn perform(&self, client: &zk::Client, request: Request) -> Result<Reply, Error> {
+        match request {
+            Request::Sync => client.sync("/").await.map(|()| Reply::Done).map_err(error),
+            Request::Get { path, watch } => self.get(client, &path, watch).await,
+            Request::Exists { path, watch } => {
+                if !self.claim(&path, WatchKind::Node, watch) {
+                    let stat = client.check_stat(&path).await.map_err(error)?;
+                    return Ok(Reply::Stat(stat.map(stat_of)));
+                }
+                match client.check_and_watch_stat(&path).await {
+                    Ok((stat, watcher)) => {
+                        self.tell(&path, WatchKind::Node, watcher);
+                        Ok(Reply::Stat(stat.map(stat_of)))
+                    }
+                    Err(failure) => {
+                        self.disclaim(&path, WatchKind::Node);
+                        Err(error(failure))
+                    }
+                }
+            }
+            Request::Children { path, watch } => self.children(client, &path, watch).await,
+            Request::Create { path, data, mode } => {
+                let created = client.create(&path, &data, &options(mode)).await.map_err(error)?;
+                Ok(Reply::Created(stat_of(created.0)))
+            }
+            Request::Delete { path, version } => {
+                client.delete(&path, version).await.map(|()| Reply::Done).map_err(error)
+            }
+            Request::Multi(ops) => multi(client, &ops).await,
+            Request::MultiRead(paths) => multi_read(client, &paths).await,
+        }
+    }
+
+    async fn get(&self, client: &zk::Client, path: &str, watch: bool) -> Result<Reply, Error> {
+        let node = |data, stat| Ok(Reply::Node(Some(Node { data, stat: stat_of(stat) })));
+        if !self.claim(path, WatchKind::Node, watch) {
+            return match client.get_data(path).await {
+                Ok((data, stat)) => node(data, stat),
+                Err(zk::Error::NoNode) => Ok(Reply::Node(None)),
+                Err(failure) => Err(error(failure)),
+            };
+        }
+        match client.get_and_watch_data(path).await {
+            Ok((data, stat, watcher)) => {
+                self.tell(path, WatchKind::Node, watcher);
+                node(data, stat)
+            }
+            Err(failure) => {
+                self.disclaim(path, WatchKind::Node);
+                if failure == zk::Error::NoNode {
+                    Ok(Reply::Node(None))
+                } else {
+                    Err(error(failure))
+                }
+            }
+        }
+    }
+
+    async fn children(&self, client: &zk::Client, path: &str, watch: bool) -> Result<Reply, Error> {
+        let mut names = if self.claim(path, WatchKind::Children, watch) {
+            match client.list_and_watch_children(path).await {
+                Ok((names, watcher)) => {
+                    self.tell(path, WatchKind::Children, watcher);
+                    names
+                }
+                Err(failure) => {
+                    self.disclaim(path, WatchKind::Children);
+                    return Err(error(failure));
+                }
+            }
+        } else {
+            client.list_children(path).await.map_err(error)?
+        };
+        names.sort();
+        Ok(Reply::Children(names))
+    }
+}
+
+impl ZooKeeper for Session {
+    fn session(&self) -> SessionId {
+        self.shared.id
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
+    async fn submit(&self, request: Request) -> Result<Reply, Error> {
+        let size_bytes = request.size_bytes();
+        if size_bytes > REQUEST_BYTES_MAX {
+            return Err(Error::TooLarge { size_bytes });
+        }
+        let mut closed = self.shared.closed.subscribe();
+        let work = async {
+            let _permit = self.shared.permits.acquire().await.map_err(|_| Error::SessionExpired)?;
+            let client = self.shared.client().ok_or(Error::SessionExpired)?;
+            self.perform(&client, request).await
+        };
+        tokio::select! {
+            done = tokio::time::timeout(self.shared.timeout, work) => {
+                done.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer within the session timeout".into())))
+            }
+            () = until_closed(&mut closed) => Err(Error::SessionExpired),
+        }
+    }
+
+    fn close(&self) {
+        self.shared.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.closed.send_replace(true);
+    }
+}
+
+async fn until_closed(closed: &mut watch::Receiver<bool>) {
+    let _ = closed.wait_for(|closed| *closed).await;
+}
+
+/// Tells each change of the session's state; after half a session of silence, that too.
+async fn tell_states(
+    mut states: zk::StateWatcher,
+    half_session: Duration,
+    mut closed: watch::Receiver<bool>,
+    events: mpsc::Sender<SessionEvent>,
+) {
+    let mut connected = true;
+    let mut half_told = false;
+    loop {
+        let state = tokio::select! {
+            state = states.changed() => state,
+            () = tokio::time::sleep(half_session), if !connected && !half_told => {
+                half_told = true;
+                if events.send(SessionEvent::HalfSessionAway).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            () = until_closed(&mut closed) => return,
+        };
+        let mut tell = Vec::with_capacity(2);
+        match state {
+            zk::SessionState::SyncConnected => {
+                // A short disconnection may have been swallowed.
+                if connected {
+                    tell.push(SessionEvent::Disconnected);
+                }
+                connected = true;
+                half_told = false;
+                tell.push(SessionEvent::Reconnected);
+            }
+            zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
+                connected = false;
+                tell.push(SessionEvent::Disconnected);
+            }
+            _ => tell.push(SessionEvent::Expired),
+        }
+        for event in tell {
+            let last = event == SessionEvent::Expired;
+            if events.send(event).await.is_err() || last {
+                return;
+            }
+        }
+    }
+}
+
+async fn multi(client: &zk::Client, ops: &[Op]) -> Result<Reply, Error> {
+    let mut writer = client.new_multi_writer();
+    for op in ops {
+        match op {
+            Op::Check { path, version } => writer.add_check_version(path, *version),
+            Op::Create { path, data, mode } => writer.add_create(path, data, &options(*mode)),
+            Op::Set { path, data, version } => writer.add_set_data(path, data, *version),
+            Op::Delete { path, version } => writer.add_delete(path, *version),
+        }
+        .map_err(error)?;
+    }
+    match writer.commit().await {
+        Ok(results) => Ok(Reply::Multi(
+            results
+                .into_iter()
+                .map(|result| match result {
+                    zk::MultiWriteResult::SetData { stat } => {
+                        OpReply::Set { version: stat.version }
+                    }
+                    _ => OpReply::Done,
+                })
+                .collect(),
+        )),
+        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+            Err(Error::Multi { index, error: Box::new(error(source)) })
+        }
+        Err(zk::MultiWriteError::RequestFailed { source }) => Err(error(source)),
+    }
+}
+
+async fn multi_read(client: &zk::Client, paths: &[String]) -> Result<Reply, Error> {
+    let mut reader = client.new_multi_reader();
+    for path in paths {
+        reader.add_get_data(path).map_err(error)?;
+    }
+    let mut nodes = Vec::with_capacity(paths.len());
+    for result in reader.commit().await.map_err(error)? {
+        match result {
+            zk::MultiReadResult::Data { data, stat } => {
+                nodes.push(Some(Node { data, stat: stat_of(stat) }))
+            }
+            zk::MultiReadResult::Error { err: zk::Error::NoNode } => nodes.push(None),
+            zk::MultiReadResult::Error { err } => return Err(error(err)),
+            _ => return Err(Error::Refused("a reply of the wrong kind to a multi-read".into())),
+        }
+    }
+    if nodes.len() == paths.len() {
+        Ok(Reply::Nodes(nodes))
+    } else {
+        Err(Error::Refused("a multi-read was answered with another number of nodes".into()))
+    }
+}
+
+fn options(mode: CreateMode) -> zk::CreateOptions<'static> {
+    let mode = match mode {
+        CreateMode::Persistent => zk::CreateMode::Persistent,
+        CreateMode::Ephemeral => zk::CreateMode::Ephemeral,
+    };
+    mode.with_acls(zk::Acls::anyone_all())
+}
+
+fn stat_of(stat: zk::Stat) -> Stat {
+    let owner = (stat.ephemeral_owner != 0).then_some(SessionId(stat.ephemeral_owner));
+    Stat { czxid: stat.czxid, version: stat.version, owner }
+}
+
+/// The one table of the crate's errors. What is not known to have changed nothing counts as unknown.
+fn error(error: zk::Error) -> Error {
+    match error {
+        zk::Error::NoNode => Error::NoNode,
+        zk::Error::NodeExists => Error::NodeExists,
+        zk::Error::BadVersion => Error::BadVersion,
+        zk::Error::NotEmpty => Error::NotEmpty,
+        zk::Error::SessionExpired | zk::Error::ClientClosed | zk::Error::AuthFailed => {
+            Error::SessionExpired
+        }
+        zk::Error::BadArguments(_)
+        | zk::Error::NoAuth
+        | zk::Error::NoChildrenForEphemerals
+        | zk::Error::InvalidAcl
+        | zk::Error::NotReadOnly
+        | zk::Error::QuotaExceeded
+        | zk::Error::Unimplemented => Error::Refused(error.to_string()),
+        other => Error::OutcomeUnknown(other.to_string()),
+    }
+}
