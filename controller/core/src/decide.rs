@@ -74,10 +74,16 @@ impl View<'_> {
 /// Whether a stored state can be decided on at all; a damaged one is shown leaderless and never written.
 pub(crate) fn is_sound(assigned: &[BrokerId], state: &PartitionState) -> bool {
     let epochs = [state.leader_epoch.0, state.partition_epoch.0];
-    let partition =
-        barnabas_types::Partition { assigned_replicas: assigned.to_vec(), state: state.clone() };
-    epochs.iter().all(|e| (0..i32::MAX).contains(e))
-        && barnabas_types::invariants::i8_isr_within_assignment(&partition)
+    let distinct = assigned.iter().enumerate().all(|(i, b)| !assigned[..i].contains(b));
+    distinct && epochs.iter().all(|e| (0..i32::MAX).contains(e)) && holds_i8(assigned, state)
+}
+
+/// I8 for a state of this assignment.
+pub(crate) fn holds_i8(assigned: &[BrokerId], state: &PartitionState) -> bool {
+    barnabas_types::invariants::i8_isr_within_assignment(&barnabas_types::Partition {
+        assigned_replicas: assigned.to_vec(),
+        state: state.clone(),
+    })
 }
 
 /// What must be written because of registrations and reports; `None` if the stored state may stand (R5, R6, R8, R17).

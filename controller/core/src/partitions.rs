@@ -8,7 +8,7 @@ use crate::controller::{Controller, Target, note};
 use crate::controller_api::{
     AlterPartition, Effects, PartitionWrite, RequestId, WriteId, WriteOutcome,
 };
-use crate::decide::{Decision, Report, decide, is_sound, judge};
+use crate::decide::{Decision, Report, decide, holds_i8, is_sound, judge};
 
 /// A write of the partition's state that is under way.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Controller {
         let write = self.begin_write(Target::Partition(at.clone()));
         let Some(slot) = self.slot_mut(at) else { return };
         let state = decision.state.clone();
-        debug_assert!(is_sound(&slot.assigned, &state), "I8 at {at}: {state:?}");
+        debug_assert!(holds_i8(&slot.assigned, &state), "I8 at {at}: {state:?}");
         let expected = slot.last_known.partition_epoch;
         slot.flight = Some(Flight { write, decision, proposal });
         effects.partition_writes.push(PartitionWrite {

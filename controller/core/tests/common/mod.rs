@@ -1,0 +1,254 @@
+//! A controller with an in-memory store behind it: performs the writes, checks what must hold of every one of them.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+
+use barnabas_controller_core::{
+    AlterPartition, Controller, ControllerEvent, CreateTopic, Defaults, Effects, LoadedPartition,
+    LoadedTopic, PartitionWrite, ReplicaReport, RequestId, Snapshot, WriteOutcome,
+};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, Incarnation, LeaderEpoch, Now, Offset,
+    Partition, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    invariants,
+};
+
+pub(crate) const TERM: ControllerEpoch = ControllerEpoch(7);
+
+pub(crate) fn name(text: &str) -> TopicName {
+    TopicName::new(text).unwrap()
+}
+
+pub(crate) fn at(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition { topic: name(topic), partition }
+}
+
+pub(crate) fn b(id: i32) -> BrokerId {
+    BrokerId(id)
+}
+
+pub(crate) fn broker(epoch: i64) -> BrokerImage {
+    BrokerImage {
+        epoch: BrokerEpoch(epoch),
+        host: "host".to_owned(),
+        port: 9092,
+        control_address: "host:9192".to_owned(),
+        rack: None,
+        tail_lost: false,
+    }
+}
+
+pub(crate) fn lost(epoch: i64) -> BrokerImage {
+    BrokerImage { tail_lost: true, ..broker(epoch) }
+}
+
+/// Registrations `(id, epoch)`, logs whole.
+pub(crate) fn brokers(of: &[(i32, i64)]) -> BTreeMap<BrokerId, BrokerImage> {
+    of.iter().map(|&(id, epoch)| (b(id), broker(epoch))).collect()
+}
+
+pub(crate) fn isr(of: &[(i32, i64)]) -> Vec<(BrokerId, BrokerEpoch)> {
+    of.iter().map(|&(id, epoch)| (b(id), BrokerEpoch(epoch))).collect()
+}
+
+/// A stored state of an earlier term: partition epoch 9.
+pub(crate) fn stored(leader: i32, leader_epoch: i32, members: &[(i32, i64)]) -> PartitionState {
+    PartitionState {
+        leader: (leader >= 0).then_some(b(leader)),
+        leader_epoch: LeaderEpoch(leader_epoch),
+        partition_epoch: PartitionEpoch(9),
+        controller_epoch: ControllerEpoch(3),
+        isr: isr(members),
+    }
+}
+
+pub(crate) fn incarnation(czxid: i64) -> Incarnation {
+    Incarnation { topic_id: TopicId([4; 16]), czxid }
+}
+
+pub(crate) fn topic(assigned: &[i32], states: &[Option<PartitionState>]) -> LoadedTopic {
+    let partition = |state: &Option<PartitionState>| LoadedPartition {
+        assigned_replicas: assigned.iter().map(|i| b(*i)).collect(),
+        state: state.clone(),
+    };
+    LoadedTopic {
+        incarnation: incarnation(100),
+        config: TopicConfig::default(),
+        overrides: BTreeMap::new(),
+        partitions: (0..).zip(states.iter().map(partition)).collect(),
+        deleting: false,
+    }
+}
+
+pub(crate) fn create(text: &str, partitions: i32, replication_factor: i32) -> CreateTopic {
+    CreateTopic {
+        name: name(text),
+        topic_id: TopicId([9; 16]),
+        partitions: Some(partitions),
+        replication_factor: Some(replication_factor),
+        assignment: BTreeMap::new(),
+        overrides: BTreeMap::new(),
+        config: TopicConfig::default(),
+        validate_only: false,
+    }
+}
+
+/// The controller under test. What a step wants written waits in `open` until the test applies it.
+pub(crate) struct Term {
+    pub(crate) core: Controller,
+    pub(crate) open: Vec<PartitionWrite>,
+    next_request: u64,
+}
+
+impl Term {
+    pub(crate) fn new() -> Self {
+        let defaults = Defaults { num_partitions: 2, default_replication_factor: 2 };
+        Self { core: Controller::new(b(1), TERM, defaults), open: Vec::new(), next_request: 1 }
+    }
+
+    /// A term over one topic `t` with partition 0, AR as given; `Loaded` is done.
+    pub(crate) fn of(
+        registered: BTreeMap<BrokerId, BrokerImage>,
+        assigned: &[i32],
+        state: PartitionState,
+    ) -> (Self, Effects) {
+        Self::with(registered, topic(assigned, &[Some(state)]))
+    }
+
+    pub(crate) fn with(
+        registered: BTreeMap<BrokerId, BrokerImage>,
+        t: LoadedTopic,
+    ) -> (Self, Effects) {
+        let mut term = Self::new();
+        let snapshot = Snapshot { brokers: registered, topics: BTreeMap::from([(name("t"), t)]) };
+        let effects = term.step(ControllerEvent::Loaded(snapshot));
+        (term, effects)
+    }
+
+    /// One step; every partition write it orders is checked: I8, I9, the version, one at a time for each partition.
+    pub(crate) fn step(&mut self, event: ControllerEvent) -> Effects {
+        let mut effects = Effects::default();
+        self.core.step(Now(0), event, &mut effects);
+        for write in &effects.partition_writes {
+            let assigned = &self.partition_of(&write.partition).assigned_replicas;
+            let written =
+                Partition { assigned_replicas: assigned.clone(), state: write.state.clone() };
+            assert!(invariants::i8_isr_within_assignment(&written), "I8: {write:?}");
+            assert_eq!(write.state.controller_epoch, TERM, "I9");
+            assert_eq!(write.state.partition_epoch.0, write.expected.0 + 1);
+            assert!(
+                self.open.iter().all(|o| o.partition != write.partition),
+                "one write at a time: {write:?}"
+            );
+            self.open.push(write.clone());
+        }
+        effects
+    }
+
+    pub(crate) fn partition_of(&self, at: &TopicPartition) -> &Partition {
+        &self.core.image().topics[&at.topic].partitions[&at.partition]
+    }
+
+    pub(crate) fn state(&self) -> &PartitionState {
+        &self.partition_of(&at("t", 0)).state
+    }
+
+    pub(crate) fn finish(&mut self, outcome: WriteOutcome) -> Effects {
+        let write = self.open.remove(0).write;
+        self.step(ControllerEvent::Written { write, outcome })
+    }
+
+    /// Applies the writes that are open, and what they lead to; returns all that was ordered and answered.
+    pub(crate) fn apply(&mut self) -> Effects {
+        let mut all = Effects::default();
+        while !self.open.is_empty() {
+            let e = self.finish(WriteOutcome::Applied);
+            all.partition_writes.extend(e.partition_writes);
+            all.alter_answers.extend(e.alter_answers);
+            all.notes.extend(e.notes);
+            all.image_changed |= e.image_changed;
+        }
+        all
+    }
+
+    pub(crate) fn register(&mut self, registered: BTreeMap<BrokerId, BrokerImage>) -> Effects {
+        self.step(ControllerEvent::Brokers(registered))
+    }
+
+    pub(crate) fn request(&mut self) -> RequestId {
+        self.next_request += 1;
+        RequestId(self.next_request)
+    }
+
+    /// A proposal by the present leader of `t-0` on the present state.
+    pub(crate) fn proposal(&self, members: &[(i32, i64)]) -> AlterPartition {
+        let state = self.state();
+        let leader = state.leader.unwrap();
+        AlterPartition {
+            leader,
+            broker_epoch: state.isr_epoch_of(leader).unwrap(),
+            partition: at("t", 0),
+            incarnation: self.core.image().topics[&name("t")].incarnation,
+            leader_epoch: state.leader_epoch,
+            partition_epoch: state.partition_epoch,
+            isr: isr(members),
+        }
+    }
+
+    pub(crate) fn propose(&mut self, proposal: AlterPartition) -> Effects {
+        let request = self.request();
+        self.step(ControllerEvent::AlterPartition { request, proposal })
+    }
+
+    /// `broker` acknowledges everything and reports its log of `t-0` for the present leader epoch.
+    pub(crate) fn report(&mut self, id: i32, epoch: i64, last_epoch: i32, log_end: i64) -> Effects {
+        let leader_epoch = self.state().leader_epoch;
+        self.report_in(id, epoch, leader_epoch, (last_epoch, log_end))
+    }
+
+    pub(crate) fn report_in(
+        &mut self,
+        id: i32,
+        epoch: i64,
+        leader_epoch: LeaderEpoch,
+        (last_epoch, log_end): (i32, i64),
+    ) -> Effects {
+        let report = ReplicaReport {
+            incarnation: self.core.image().topics[&name("t")].incarnation,
+            leader_epoch,
+            last_epoch: (last_epoch >= 0).then_some(LeaderEpoch(last_epoch)),
+            log_end: Offset(log_end),
+        };
+        self.step(ControllerEvent::PushAcked {
+            broker: b(id),
+            broker_epoch: BrokerEpoch(epoch),
+            version: self.core.version(),
+            reports: vec![(at("t", 0), report)],
+        })
+    }
+
+    pub(crate) fn pushable(&self, id: i32, epoch: i64) -> bool {
+        self.core.push_for(b(id), BrokerEpoch(epoch), None).is_some()
+    }
+}
+
+pub(crate) fn said(effects: &Effects, text: &str) -> bool {
+    effects.notes.iter().any(|n| n.text.contains(text))
+}
+
+/// xorshift64*: repeatable numbers for the seeded loops.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+        usize::try_from(high).unwrap() % n
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
