@@ -35,3 +35,6 @@ pub use reply::{
 };
 pub use request::Request;
 pub use segments::{Segment, Segments};
+
+/// Any response that [`reply`] can write.
+pub use kafka_wire::KafkaResponse;

@@ -1,0 +1,175 @@
+//! A full example of every request and response, with the fields that the version can carry.
+
+use barnabas_wire::messages::*;
+use barnabas_wire::{ApiKey, SERVED, encode_request};
+use bytes::Bytes;
+
+/// Calls `check` with every served key and version.
+pub(crate) fn each_version(mut check: impl FnMut(ApiKey, i16)) {
+    for row in &SERVED {
+        for version in row.min_served..=row.max {
+            check(row.key, version);
+        }
+    }
+}
+
+/// A frame of a full request.
+pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
+    fn frame<Q: kafka_wire::KafkaRequest>(version: i16, request: &Q) -> Bytes {
+        encode_request(77, "a client", version, request).expect("the example fits its version")
+    }
+    match key {
+        ApiKey::Produce => frame(version, &produce()),
+        ApiKey::Fetch => frame(version, &fetch(version)),
+        ApiKey::ListOffsets => frame(version, &list_offsets(version)),
+        ApiKey::Metadata => frame(version, &metadata(version)),
+        ApiKey::ApiVersions => frame(version, &api_versions(version)),
+        ApiKey::CreateTopics => frame(version, &create_topics()),
+        ApiKey::DeleteTopics => frame(version, &delete_topics(version)),
+        ApiKey::InitProducerId => frame(version, &init_producer_id(version)),
+        ApiKey::OffsetForLeaderEpoch => frame(version, &offset_for_leader_epoch(version)),
+        ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
+    }
+}
+
+pub(crate) fn produce() -> ProduceRequest {
+    let mut request = ProduceRequest::default();
+    request.acks = -1;
+    request.timeout_ms = 30_000;
+    for name in ["orders", "x"] {
+        let mut topic = produce_request::TopicProduceData::default();
+        topic.name = name.into();
+        for index in 0..2 {
+            let mut partition = produce_request::PartitionProduceData::default();
+            partition.index = index;
+            partition.records = (index == 0).then(|| Bytes::from(vec![7; 300]));
+            topic.partition_data.push(partition);
+        }
+        request.topic_data.push(topic);
+    }
+    request
+}
+
+fn fetch(version: i16) -> FetchRequest {
+    let mut request = FetchRequest::default();
+    request.max_wait_ms = 500;
+    request.min_bytes = 1;
+    request.max_bytes = 1 << 20;
+    request.isolation_level = 1;
+    let mut topic = fetch_request::FetchTopic::default();
+    topic.topic = "orders".into();
+    for index in 0..3 {
+        let mut partition = fetch_request::FetchPartition::default();
+        partition.partition = index;
+        partition.fetch_offset = 1 << 40;
+        partition.partition_max_bytes = 1 << 20;
+        if version >= 9 {
+            partition.current_leader_epoch = 5;
+        }
+        topic.partitions.push(partition);
+    }
+    request.topics.push(topic);
+    if version >= 7 {
+        let mut forgotten = fetch_request::ForgottenTopic::default();
+        forgotten.topic = "old".into();
+        forgotten.partitions = vec![1, 2];
+        request.forgotten_topics_data.push(forgotten);
+    }
+    request
+}
+
+fn list_offsets(version: i16) -> ListOffsetsRequest {
+    let mut request = ListOffsetsRequest::default();
+    let mut topic = list_offsets_request::ListOffsetsTopic::default();
+    topic.name = "orders".into();
+    let mut partition = list_offsets_request::ListOffsetsPartition::default();
+    partition.partition_index = 2;
+    partition.timestamp = -1;
+    if version >= 4 {
+        partition.current_leader_epoch = 3;
+    }
+    topic.partitions.push(partition);
+    request.topics.push(topic);
+    request
+}
+
+fn metadata(version: i16) -> MetadataRequest {
+    let mut request = MetadataRequest::default();
+    let mut topic = metadata_request::MetadataRequestTopic::default();
+    topic.name = Some("orders".into());
+    request.topics = Some(vec![topic]);
+    if version >= 4 {
+        request.allow_auto_topic_creation = false;
+    }
+    request
+}
+
+fn api_versions(version: i16) -> ApiVersionsRequest {
+    let mut request = ApiVersionsRequest::default();
+    if version >= 3 {
+        request.client_software_name = "client".into();
+        request.client_software_version = "1.0".into();
+    }
+    request
+}
+
+fn create_topics() -> CreateTopicsRequest {
+    let mut request = CreateTopicsRequest::default();
+    request.timeout_ms = 1000;
+    let mut topic = create_topics_request::CreatableTopic::default();
+    topic.name = "orders".into();
+    topic.num_partitions = 3;
+    topic.replication_factor = 2;
+    let mut config = create_topics_request::CreatableTopicConfig::default();
+    config.name = "flush.mode".into();
+    config.value = Some("sync".into());
+    topic.configs.push(config);
+    let mut assigned = create_topics_request::CreatableTopic::default();
+    assigned.name = "assigned".into();
+    let mut assignment = create_topics_request::CreatableReplicaAssignment::default();
+    assignment.broker_ids = vec![1, 2, 3];
+    assigned.assignments.push(assignment);
+    request.topics = vec![topic, assigned];
+    request
+}
+
+fn delete_topics(version: i16) -> DeleteTopicsRequest {
+    let mut request = DeleteTopicsRequest::default();
+    request.timeout_ms = 1000;
+    if version >= 6 {
+        let mut by_name = delete_topics_request::DeleteTopicState::default();
+        by_name.name = Some("orders".into());
+        let mut by_id = delete_topics_request::DeleteTopicState::default();
+        by_id.topic_id = Uuid::from_bytes([9; 16]);
+        request.topics = vec![by_name, by_id];
+    } else {
+        request.topic_names = vec!["orders".into(), "x".into()];
+    }
+    request
+}
+
+fn init_producer_id(version: i16) -> InitProducerIdRequest {
+    let mut request = InitProducerIdRequest::default();
+    request.transaction_timeout_ms = 60_000;
+    if version >= 3 {
+        request.producer_id = 5;
+        request.producer_epoch = 1;
+    }
+    request
+}
+
+fn offset_for_leader_epoch(version: i16) -> OffsetForLeaderEpochRequest {
+    let mut request = OffsetForLeaderEpochRequest::default();
+    if version >= 3 {
+        request.replica_id = -1;
+    }
+    let mut topic = offset_for_leader_epoch_request::OffsetForLeaderTopic::default();
+    topic.topic = "orders".into();
+    let mut partition = offset_for_leader_epoch_request::OffsetForLeaderPartition::default();
+    partition.partition = 1;
+    partition.leader_epoch = 4;
+    partition.current_leader_epoch = 5;
+    topic.partitions.push(partition);
+    request.topics.push(topic);
+    request
+}

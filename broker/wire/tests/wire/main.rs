@@ -1,0 +1,9 @@
+//! The wire crate from outside: valid, hostile and golden bytes.
+
+mod examples;
+mod fetch;
+mod golden;
+mod hostile;
+mod replica;
+mod replies;
+mod requests;

@@ -1,0 +1,216 @@
+//! Every response, at its default and with everything set that its version can carry, at every served version.
+
+use barnabas_wire::messages::*;
+use barnabas_wire::{ApiKey, ReplyError, api_versions_response, decode_response, reply};
+use bytes::Bytes;
+use kafka_wire::{KafkaRequest, RequestResponsePair};
+
+/// Encodes and reads back with the client's side.
+fn round_trip<Q: RequestResponsePair>(
+    key: ApiKey,
+    full: impl Fn(i16) -> Q::Response,
+    null_free_default: impl Fn() -> Q::Response,
+) where
+    Q::Response: PartialEq + std::fmt::Debug,
+{
+    assert_eq!(<Q as KafkaRequest>::API_KEY.value(), key.number());
+    for version in key.api().min_served..=key.api().max {
+        for response in [null_free_default(), full(version)] {
+            let frame = reply(5, version, &response).unwrap_or_else(|e| panic!("{e}"));
+            let size = i32::from_be_bytes(*frame.first_chunk::<4>().unwrap());
+            assert_eq!(size as usize + 4, frame.len(), "{key} {version}");
+            let (correlation_id, read) =
+                decode_response::<Q>(version, frame.clone()).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(correlation_id, 5);
+            let again = reply(5, version, &read).unwrap();
+            assert_eq!(again, frame, "{key} {version}");
+        }
+    }
+}
+
+#[test]
+fn produce_fetch_and_offsets_are_written_at_every_version() {
+    round_trip::<ProduceRequest>(ApiKey::Produce, produce, ProduceResponse::default);
+    round_trip::<FetchRequest>(ApiKey::Fetch, |_| fetch(), FetchResponse::default);
+    round_trip::<ListOffsetsRequest>(
+        ApiKey::ListOffsets,
+        list_offsets,
+        ListOffsetsResponse::default,
+    );
+    round_trip::<OffsetForLeaderEpochRequest>(
+        ApiKey::OffsetForLeaderEpoch,
+        |_| offset_for_leader_epoch(),
+        OffsetForLeaderEpochResponse::default,
+    );
+    round_trip::<InitProducerIdRequest>(
+        ApiKey::InitProducerId,
+        |_| init_producer_id(),
+        InitProducerIdResponse::default,
+    );
+}
+
+#[test]
+fn metadata_topics_and_versions_are_written_at_every_version() {
+    round_trip::<MetadataRequest>(ApiKey::Metadata, metadata, MetadataResponse::default);
+    round_trip::<ApiVersionsRequest>(
+        ApiKey::ApiVersions,
+        |_| api_versions_response(),
+        ApiVersionsResponse::default,
+    );
+    round_trip::<CreateTopicsRequest>(
+        ApiKey::CreateTopics,
+        create_topics,
+        CreateTopicsResponse::default,
+    );
+    round_trip::<DeleteTopicsRequest>(
+        ApiKey::DeleteTopics,
+        delete_topics,
+        DeleteTopicsResponse::default,
+    );
+}
+
+#[test]
+fn a_field_that_the_version_cannot_carry_is_an_error_with_key_version_and_field() {
+    let error = reply(1, 3, &list_offsets(4)).unwrap_err();
+    assert!(matches!(error, ReplyError::Encode { key: ApiKey::ListOffsets, version: 3, .. }));
+    let text = error.to_string();
+    for part in ["ListOffsets", "version 3", "LeaderEpoch"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let mut nameless = metadata(8);
+    nameless.topics[0].name = None;
+    let text = reply(1, 8, &nameless).unwrap_err().to_string();
+    assert!(text.contains("Metadata") && text.contains("Name"), "{text}");
+}
+
+#[test]
+fn nothing_is_written_at_a_version_that_is_not_served() {
+    let expected = ReplyError::NotServed { key: 3, version: 13 };
+    assert_eq!(reply(1, 13, &metadata(12)), Err(expected));
+    let heartbeat = kafka_wire::HeartbeatResponse::default();
+    assert_eq!(reply(1, 0, &heartbeat), Err(ReplyError::NotServed { key: 12, version: 0 }));
+}
+
+fn produce(version: i16) -> ProduceResponse {
+    let mut response = ProduceResponse::default();
+    let mut topic = produce_response::TopicProduceResponse::default();
+    topic.name = "orders".into();
+    let mut partition = produce_response::PartitionProduceResponse::default();
+    partition.index = 1;
+    partition.error_code = 7;
+    partition.base_offset = 1 << 33;
+    if version >= 8 {
+        partition.error_message = Some("why".into());
+    }
+    if version >= 5 {
+        partition.log_start_offset = 4;
+    }
+    topic.partition_responses.push(partition);
+    response.responses.push(topic);
+    response
+}
+
+fn fetch() -> FetchResponse {
+    let mut response = FetchResponse::default();
+    let mut topic = fetch_response::FetchableTopicResponse::default();
+    topic.topic = "orders".into();
+    let mut partition = fetch_response::PartitionData::default();
+    partition.high_watermark = 9;
+    partition.records = Some(Bytes::from_static(b"records"));
+    topic.partitions.push(partition);
+    response.responses.push(topic);
+    response
+}
+
+fn list_offsets(version: i16) -> ListOffsetsResponse {
+    let mut response = ListOffsetsResponse::default();
+    let mut topic = list_offsets_response::ListOffsetsTopicResponse::default();
+    topic.name = "orders".into();
+    let mut partition = list_offsets_response::ListOffsetsPartitionResponse::default();
+    partition.partition_index = 1;
+    partition.offset = 12;
+    partition.timestamp = 5;
+    if version >= 4 {
+        partition.leader_epoch = 3;
+    }
+    topic.partitions.push(partition);
+    response.topics.push(topic);
+    response
+}
+
+fn offset_for_leader_epoch() -> OffsetForLeaderEpochResponse {
+    let mut response = OffsetForLeaderEpochResponse::default();
+    let mut topic = offset_for_leader_epoch_response::OffsetForLeaderTopicResult::default();
+    topic.topic = "orders".into();
+    let mut partition = offset_for_leader_epoch_response::EpochEndOffset::default();
+    partition.leader_epoch = 3;
+    partition.end_offset = 12;
+    topic.partitions.push(partition);
+    response.topics.push(topic);
+    response
+}
+
+fn init_producer_id() -> InitProducerIdResponse {
+    let mut response = InitProducerIdResponse::default();
+    response.producer_id = 1000;
+    response.producer_epoch = 2;
+    response
+}
+
+fn metadata(version: i16) -> MetadataResponse {
+    let mut response = MetadataResponse::default();
+    let mut broker = metadata_response::MetadataResponseBroker::default();
+    broker.node_id = 1;
+    broker.host = "localhost".into();
+    broker.port = 9092;
+    broker.rack = Some("r".into());
+    response.brokers.push(broker);
+    response.cluster_id = Some("AAAAAAAAAAAAAAAAAAAAAA".into());
+    response.controller_id = 1;
+    let mut topic = metadata_response::MetadataResponseTopic::default();
+    topic.name = Some("orders".into());
+    topic.topic_id = Uuid::from_bytes([3; 16]);
+    if version >= 8 {
+        topic.topic_authorized_operations = 8;
+    }
+    let mut partition = metadata_response::MetadataResponsePartition::default();
+    partition.leader_id = 1;
+    partition.leader_epoch = 2;
+    partition.replica_nodes = vec![1, 2];
+    partition.isr_nodes = vec![1];
+    partition.offline_replicas = vec![2];
+    topic.partitions.push(partition);
+    response.topics.push(topic);
+    response
+}
+
+fn create_topics(version: i16) -> CreateTopicsResponse {
+    let mut response = CreateTopicsResponse::default();
+    let mut topic = create_topics_response::CreatableTopicResult::default();
+    topic.name = "orders".into();
+    topic.error_code = 36;
+    topic.error_message = Some("exists".into());
+    topic.topic_id = Uuid::from_bytes([3; 16]);
+    if version >= 5 {
+        topic.num_partitions = 3;
+        topic.replication_factor = 2;
+        topic.configs = Some(vec![create_topics_response::CreatableTopicConfigs::default()]);
+    }
+    response.topics.push(topic);
+    response
+}
+
+fn delete_topics(version: i16) -> DeleteTopicsResponse {
+    let mut response = DeleteTopicsResponse::default();
+    let mut topic = delete_topics_response::DeletableTopicResult::default();
+    topic.name = Some("orders".into());
+    topic.error_code = 3;
+    topic.error_message = Some("unknown".into());
+    response.responses.push(topic);
+    if version >= 6 {
+        let mut nameless = delete_topics_response::DeletableTopicResult::default();
+        nameless.topic_id = Uuid::from_bytes([3; 16]);
+        response.responses.push(nameless);
+    }
+    response
+}
