@@ -1,1 +1,43 @@
-//! log
+//! Durable ordered batches in Kafka's segment files, with exact recovery and a known flushed offset.
+//!
+//! [`LogDir`] is one data directory: its lock, identity, clean-shutdown marker, checkpoints and partitions. [`Log`] is one
+//! partition in it. Record batches (v2) stay opaque: [`batch`] reads their 61-byte header and checks their CRC, nothing
+//! else. The log knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
+//!
+//! **What is true on disk.** The `.log` files are the truth; `.index`, `.timeindex` and `leader-epoch-checkpoint` are
+//! caches that are verified where they are used and rebuilt when they are missing or do not fit.
+//!
+//! **Locks.** A `Log` is meant to live behind one mutex. [`Log::read`] only finds where the bytes are and
+//! [`Log::flush_plan`] only collects what must be synced: do the read and the sync after releasing the mutex.
+//!
+//! **Descriptors.** An idle log holds none. A log that was appended to holds one for its active segment and one for each
+//! sealed segment that is not flushed yet; reads of sealed segments open the file for the life of the [`ReadRange`].
+
+pub mod batch;
+mod checkpoint;
+mod error;
+mod files;
+mod flush;
+mod index;
+mod log;
+mod log_dir;
+mod read;
+mod records;
+mod recovery;
+mod segment;
+mod shared;
+pub mod testing;
+mod timestamps;
+mod truncate;
+mod walk;
+
+pub use batch::{
+    BatchError, BatchHeader, Batches, Fetched, ProduceSummary, check_fetched, stamp,
+    validate_produce,
+};
+pub use error::LogError;
+pub use flush::{FlushPlan, FlushStep};
+pub use log::{Appended, Log, LogConfig};
+pub use log_dir::{LogDir, Meta, StartKind};
+pub use read::ReadRange;
+pub use recovery::{Cut, Recovery};

@@ -1,0 +1,561 @@
+//! Record batches (v2) as they travel and lie on disk: the 61-byte header, the CRC, the checks. Records stay opaque.
+
+use barnabas_types::{Condition, LeaderEpoch, Offset};
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Bytes of a batch before its first record.
+pub const HEADER_BYTES: usize = 61;
+/// Bytes before those that the length field counts.
+pub(crate) const LENGTH_END: usize = 12;
+/// First byte that the CRC covers: base offset and leader epoch lie before it, so stamping keeps it right.
+pub(crate) const CRC_FROM: usize = 21;
+/// Least bytes of a record: length, attributes, timestamp and offset deltas, key and value length, header count.
+const RECORD_BYTES_MIN: usize = 7;
+/// The only magic taken (Kafka 0.11 and later).
+const MAGIC: i8 = 2;
+
+const CODEC_MASK: i16 = 0x07;
+const CODEC_LAST: i16 = 4;
+const LOG_APPEND_TIME: i16 = 0x08;
+const TRANSACTIONAL: i16 = 0x10;
+const CONTROL: i16 = 0x20;
+
+/// Why bytes are no legal batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// There is no batch at all.
+    #[error("no record batch")]
+    Empty,
+    /// The bytes end inside a batch.
+    #[error("a record batch is cut off, or bytes follow the last one")]
+    Truncated,
+    /// The length field cannot be.
+    #[error("record batch length {0} is impossible")]
+    Length(i32),
+    /// Not magic 2.
+    #[error("record batch magic {0} is not 2")]
+    Magic(i8),
+    /// The CRC-32C does not fit the bytes.
+    #[error("record batch CRC is {stored:#010x}, its bytes have {computed:#010x}")]
+    Crc {
+        /// What the header says.
+        stored: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+    /// Above `max.message.bytes`.
+    #[error("record batch of {size_bytes} bytes is too large")]
+    TooLarge {
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// Record count and offsets do not fit each other, or the bytes cannot hold so many records.
+    #[error("record count {count} does not fit last offset delta {last_offset_delta}")]
+    Count {
+        /// Record count of the header.
+        count: i32,
+        /// Last offset delta of the header.
+        last_offset_delta: i32,
+    },
+    /// Not a codec of batch v2.
+    #[error("compression codec {0} is unknown")]
+    Codec(i16),
+    /// A control batch from a producer.
+    #[error("producers may not write control batches")]
+    Control,
+    /// A transactional batch: transactions are not served.
+    #[error("transactional batches are not taken")]
+    Transactional,
+    /// A producer id without a sequence.
+    #[error(
+        "a batch with a producer id needs a base sequence and a producer epoch of 0 or greater"
+    )]
+    Sequence,
+    /// The offsets of stored or fetched batches do not go on from each other.
+    #[error("batch base offset {found} does not go on at {expected}")]
+    OffsetOrder {
+        /// Base offset of the batch.
+        found: i64,
+        /// Where the one before it ends.
+        expected: i64,
+    },
+    /// Leader epochs of stored or fetched batches decrease.
+    #[error("batch leader epoch {found} is below {before}")]
+    EpochOrder {
+        /// Epoch of the batch.
+        found: i32,
+        /// Epoch of the one before it.
+        before: i32,
+    },
+}
+
+impl BatchError {
+    /// The condition that the client is told.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        match self {
+            Self::Truncated => Condition::CorruptMessage("cut off, or bytes follow the last batch"),
+            Self::Length(_) => Condition::CorruptMessage("impossible length"),
+            Self::Crc { .. } => Condition::CorruptMessage("wrong CRC"),
+            Self::TooLarge { size_bytes } => Condition::MessageTooLarge { size_bytes: *size_bytes },
+            Self::Empty => Condition::InvalidRecord("no record batch"),
+            Self::Magic(_) => Condition::InvalidRecord("magic is not 2"),
+            Self::Count { .. } => Condition::InvalidRecord("record count does not fit the offsets"),
+            Self::Codec(_) => Condition::InvalidRecord("unknown compression codec"),
+            Self::Control => Condition::InvalidRecord("producers may not write control batches"),
+            Self::Transactional => Condition::InvalidRecord("transactions are not served"),
+            Self::Sequence => Condition::InvalidRecord("a producer id needs a sequence"),
+            Self::OffsetOrder { .. } => Condition::CorruptMessage("offsets do not go on"),
+            Self::EpochOrder { .. } => Condition::CorruptMessage("leader epochs decrease"),
+        }
+    }
+}
+
+/// The fixed part of a batch, all fields as stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchHeader {
+    /// Offset of the first record.
+    pub base_offset: i64,
+    /// Bytes after the length field; see [`BatchHeader::size`].
+    pub length: i32,
+    /// Leader epoch in which the batch was appended.
+    pub partition_leader_epoch: i32,
+    /// CRC-32C of everything from the attributes on.
+    pub crc: u32,
+    /// Codec (bits 0-2), timestamp type (3), transactional (4), control (5).
+    pub attributes: i16,
+    /// Offset of the last record, relative to the base.
+    pub last_offset_delta: i32,
+    /// Timestamp of the first record, ms; -1 if there is none.
+    pub base_timestamp: i64,
+    /// Greatest timestamp, ms; -1 if there is none.
+    pub max_timestamp: i64,
+    /// Idempotent producer's id, or -1.
+    pub producer_id: i64,
+    /// Its epoch, or -1.
+    pub producer_epoch: i16,
+    /// Sequence of the first record, or -1.
+    pub base_sequence: i32,
+    /// How many records.
+    pub record_count: i32,
+}
+
+fn field<const N: usize>(head: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&head[at..at + N]);
+    out
+}
+
+impl BatchHeader {
+    /// Reads the header at the beginning of `bytes`. No allocation, no CRC; the batch itself may end beyond `bytes`.
+    ///
+    /// # Errors
+    /// [`BatchError::Truncated`], [`BatchError::Magic`] or [`BatchError::Length`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        // The magic byte has its place in every version, so an old batch is named as such even if it is shorter.
+        if let Some(&magic) = bytes.get(16)
+            && magic != MAGIC.cast_unsigned()
+        {
+            return Err(BatchError::Magic(magic.cast_signed()));
+        }
+        let head = bytes.first_chunk::<HEADER_BYTES>().ok_or(BatchError::Truncated)?;
+        let header = Self {
+            base_offset: i64::from_be_bytes(field(head, 0)),
+            length: i32::from_be_bytes(field(head, 8)),
+            partition_leader_epoch: i32::from_be_bytes(field(head, 12)),
+            crc: u32::from_be_bytes(field(head, 17)),
+            attributes: i16::from_be_bytes(field(head, 21)),
+            last_offset_delta: i32::from_be_bytes(field(head, 23)),
+            base_timestamp: i64::from_be_bytes(field(head, 27)),
+            max_timestamp: i64::from_be_bytes(field(head, 35)),
+            producer_id: i64::from_be_bytes(field(head, 43)),
+            producer_epoch: i16::from_be_bytes(field(head, 51)),
+            base_sequence: i32::from_be_bytes(field(head, 53)),
+            record_count: i32::from_be_bytes(field(head, 57)),
+        };
+        if usize::try_from(header.length).is_ok_and(|n| n + LENGTH_END >= HEADER_BYTES) {
+            Ok(header)
+        } else {
+            Err(BatchError::Length(header.length))
+        }
+    }
+
+    /// Bytes of the whole batch, header included.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        LENGTH_END + self.length.unsigned_abs() as usize
+    }
+
+    /// Offset of the last record, inclusive.
+    #[must_use]
+    pub fn last_offset(&self) -> i64 {
+        self.base_offset.saturating_add(i64::from(self.last_offset_delta))
+    }
+
+    /// The offset after the last record.
+    #[must_use]
+    pub fn next_offset(&self) -> i64 {
+        self.last_offset().saturating_add(1)
+    }
+
+    /// Compression codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+    #[must_use]
+    pub fn codec(&self) -> i16 {
+        self.attributes & CODEC_MASK
+    }
+
+    /// Whether all records carry the broker's time (`max_timestamp`) instead of their own.
+    #[must_use]
+    pub fn is_log_append_time(&self) -> bool {
+        self.attributes & LOG_APPEND_TIME != 0
+    }
+
+    /// Checks what must hold for a batch that lies in a log: offsets in order.
+    pub(crate) fn check_stored(&self) -> Result<(), BatchError> {
+        if self.base_offset < 0 || self.last_offset_delta < 0 || self.last_offset() == i64::MAX {
+            return Err(self.count_error());
+        }
+        Ok(())
+    }
+
+    fn count_error(&self) -> BatchError {
+        BatchError::Count { count: self.record_count, last_offset_delta: self.last_offset_delta }
+    }
+
+    fn check_produce(&self, max_batch_bytes: usize) -> Result<(), BatchError> {
+        if self.size() > max_batch_bytes {
+            return Err(BatchError::TooLarge { size_bytes: self.size() });
+        }
+        if self.attributes & CONTROL != 0 {
+            return Err(BatchError::Control);
+        }
+        if self.attributes & TRANSACTIONAL != 0 {
+            return Err(BatchError::Transactional);
+        }
+        if self.codec() > CODEC_LAST {
+            return Err(BatchError::Codec(self.codec()));
+        }
+        if self.last_offset_delta < 0
+            || self.record_count.checked_sub(1) != Some(self.last_offset_delta)
+        {
+            return Err(self.count_error());
+        }
+        let records_max = (self.size() - HEADER_BYTES) / RECORD_BYTES_MIN;
+        if self.codec() == 0 && self.record_count.unsigned_abs() as usize > records_max {
+            return Err(self.count_error());
+        }
+        if self.producer_id >= 0 && (self.base_sequence < 0 || self.producer_epoch < 0) {
+            return Err(BatchError::Sequence);
+        }
+        Ok(())
+    }
+}
+
+/// The CRC-32C of a whole batch's covered bytes (hardware: PCLMULQDQ, or the SSE4.2 instruction for short ones).
+pub(crate) fn crc_of(batch: &[u8]) -> u32 {
+    let covered = batch.get(CRC_FROM..).unwrap_or_default();
+    // The algorithm gives 32 bits in a u64.
+    #[allow(clippy::cast_possible_truncation)]
+    let crc = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, covered) as u32;
+    crc
+}
+
+/// The same CRC, fed in pieces.
+pub(crate) struct CrcStream(Digest);
+
+impl CrcStream {
+    pub(crate) fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation)]
+        let crc = self.0.finalize() as u32;
+        crc
+    }
+}
+
+/// One whole batch inside a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Its header.
+    pub header: BatchHeader,
+    /// All its bytes, header included.
+    pub bytes: &'a [u8],
+}
+
+impl Batch<'_> {
+    /// Checks the CRC.
+    ///
+    /// # Errors
+    /// [`BatchError::Crc`].
+    pub fn check_crc(&self) -> Result<(), BatchError> {
+        let computed = crc_of(self.bytes);
+        if computed == self.header.crc {
+            Ok(())
+        } else {
+            Err(BatchError::Crc { stored: self.header.crc, computed })
+        }
+    }
+}
+
+/// Walks the batches of a slice; ends after the first error. No allocation, no CRC.
+#[derive(Clone, Debug)]
+pub struct Batches<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Batches<'a> {
+    /// Batches that lie back to back in `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self) -> Result<Batch<'a>, BatchError> {
+        let header = BatchHeader::parse(self.rest)?;
+        let (bytes, rest) =
+            self.rest.split_at_checked(header.size()).ok_or(BatchError::Truncated)?;
+        self.rest = rest;
+        Ok(Batch { header, bytes })
+    }
+}
+
+impl<'a> Iterator for Batches<'a> {
+    type Item = Result<Batch<'a>, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let item = self.take();
+        if item.is_err() {
+            self.rest = &[];
+        }
+        Some(item)
+    }
+}
+
+/// What a producer's batches come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProduceSummary {
+    /// How many offsets they take, 1 or more.
+    pub offsets: i64,
+    /// How many batches, 1 or more.
+    pub batches: u32,
+    /// Greatest timestamp, ms; -1 if none has one.
+    pub max_timestamp: i64,
+}
+
+/// Checks what a producer sent for one partition: whole batches of magic 2 with a right CRC, nothing after them, none larger
+/// than `max_batch_bytes`, counts that fit, no control or transactional batch. Do this before taking the partition's lock.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn validate_produce(
+    records: &[u8],
+    max_batch_bytes: usize,
+) -> Result<ProduceSummary, BatchError> {
+    let mut summary = ProduceSummary { offsets: 0, batches: 0, max_timestamp: -1 };
+    for batch in Batches::new(records) {
+        let batch = batch?;
+        batch.header.check_produce(max_batch_bytes)?;
+        batch.check_crc()?;
+        summary.offsets += i64::from(batch.header.last_offset_delta) + 1;
+        summary.batches += 1;
+        summary.max_timestamp = summary.max_timestamp.max(batch.header.max_timestamp);
+    }
+    if summary.batches == 0 { Err(BatchError::Empty) } else { Ok(summary) }
+}
+
+/// Gives the batches consecutive offsets from `base_offset` on and the leader epoch; both lie outside the CRC.
+/// Returns the offset after the last record.
+///
+/// # Errors
+/// [`BatchError`] if the bytes are not whole batches with sensible offsets; those before the bad one are stamped already.
+pub fn stamp(
+    records: &mut [u8],
+    base_offset: Offset,
+    leader_epoch: LeaderEpoch,
+) -> Result<Offset, BatchError> {
+    let mut next = base_offset.0;
+    let mut rest = records;
+    while !rest.is_empty() {
+        let mut header = BatchHeader::parse(rest)?;
+        header.base_offset = next;
+        header.check_stored()?;
+        let (batch, after) =
+            rest.split_at_mut_checked(header.size()).ok_or(BatchError::Truncated)?;
+        batch[0..8].copy_from_slice(&next.to_be_bytes());
+        batch[12..16].copy_from_slice(&leader_epoch.0.to_be_bytes());
+        next = header.next_offset();
+        rest = after;
+    }
+    Ok(Offset(next))
+}
+
+/// A leader's answer after its checks: whole batches with right CRCs whose offsets go on from each other and whose epochs do
+/// not decrease. Built outside the partition's lock by [`check_fetched`], appended inside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fetched<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) base: Offset,
+    pub(crate) end: Offset,
+    pub(crate) epochs: Vec<(LeaderEpoch, Offset)>,
+}
+
+impl Fetched<'_> {
+    /// Offset of the first record.
+    #[must_use]
+    pub fn base(&self) -> Offset {
+        self.base
+    }
+
+    /// Offset after the last record.
+    #[must_use]
+    pub fn end(&self) -> Offset {
+        self.end
+    }
+
+    /// Leader epochs of the records: the first offset of each run, in order.
+    #[must_use]
+    pub fn epochs(&self) -> &[(LeaderEpoch, Offset)] {
+        &self.epochs
+    }
+}
+
+/// Checks the records of a leader's answer (R15): see [`Fetched`].
+///
+/// # Errors
+/// The first thing that is wrong; [`BatchError::Empty`] if there is nothing.
+pub fn check_fetched(records: &[u8]) -> Result<Fetched<'_>, BatchError> {
+    let mut expected: Option<i64> = None;
+    let mut fetched =
+        Fetched { bytes: records, base: Offset(0), end: Offset(0), epochs: Vec::new() };
+    for batch in Batches::new(records) {
+        let batch = batch?;
+        let header = batch.header;
+        header.check_stored()?;
+        batch.check_crc()?;
+        match expected {
+            None => fetched.base = Offset(header.base_offset),
+            Some(expected) if expected != header.base_offset => {
+                return Err(BatchError::OffsetOrder { found: header.base_offset, expected });
+            }
+            Some(_) => {}
+        }
+        let epoch = LeaderEpoch(header.partition_leader_epoch);
+        match fetched.epochs.last() {
+            Some((before, _)) if epoch < *before => {
+                return Err(BatchError::EpochOrder { found: epoch.0, before: before.0 });
+            }
+            Some((before, _)) if epoch == *before => {}
+            _ => fetched.epochs.push((epoch, Offset(header.base_offset))),
+        }
+        expected = Some(header.next_offset());
+    }
+    fetched.end = Offset(expected.ok_or(BatchError::Empty)?);
+    Ok(fetched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BatchBuilder, batch};
+
+    #[test]
+    fn crc_is_crc32c() {
+        // "123456789" is the check value of the algorithm's definition; 21 bytes stand before what is covered.
+        let mut bytes = vec![0; CRC_FROM];
+        bytes.extend_from_slice(b"123456789");
+        assert_eq!(crc_of(&bytes), 0xE306_9283);
+        let mut stream = CrcStream::new();
+        stream.update(b"1234");
+        stream.update(b"56789");
+        assert_eq!(stream.finish(), 0xE306_9283);
+    }
+
+    #[test]
+    fn a_good_batch_is_taken_and_summed() {
+        let mut records = batch(&[b"a", b"bb", b"ccc"]);
+        records.extend(BatchBuilder::new().timestamp(77).record(b"d").build());
+        let summary = validate_produce(&records, 1 << 20).unwrap();
+        assert_eq!(summary, ProduceSummary { offsets: 4, batches: 2, max_timestamp: 77 });
+    }
+
+    #[test]
+    fn d1_every_cut_and_every_flipped_byte_is_refused() {
+        let good = batch(&[b"some", b"records"]);
+        for length in 0..good.len() {
+            assert!(validate_produce(&good[..length], 1 << 20).is_err(), "cut at {length}");
+        }
+        // Base offset (0..8) and leader epoch (12..16) are the broker's to write: everything else is guarded.
+        for at in (8..12).chain(16..good.len()) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x40;
+            assert!(validate_produce(&bad, 1 << 20).is_err(), "flipped at {at}");
+        }
+        let mut long = good;
+        long.push(0);
+        assert_eq!(validate_produce(&long, 1 << 20), Err(BatchError::Truncated));
+    }
+
+    #[test]
+    fn what_producers_may_not_send_is_named() {
+        let check = |b: BatchBuilder| validate_produce(&b.build(), 200);
+        let one = || BatchBuilder::new().record(b"x");
+        assert_eq!(check(one().attributes(CONTROL)), Err(BatchError::Control));
+        assert_eq!(check(one().attributes(TRANSACTIONAL)), Err(BatchError::Transactional));
+        assert_eq!(check(one().attributes(5)), Err(BatchError::Codec(5)));
+        assert!(matches!(check(one().record_count(2)), Err(BatchError::Count { .. })));
+        assert!(matches!(check(one().record_count(i32::MIN)), Err(BatchError::Count { .. })));
+        assert!(matches!(check(one().counts(1000)), Err(BatchError::Count { .. })));
+        assert!(matches!(check(BatchBuilder::new()), Err(BatchError::Count { .. })));
+        assert_eq!(check(one().producer(7, 0, -1)), Err(BatchError::Sequence));
+        assert!(check(one().producer(7, 0, 0)).is_ok());
+        let large = one().record(&[0; 300]);
+        assert!(matches!(check(large), Err(BatchError::TooLarge { .. })));
+        assert_eq!(validate_produce(&[], 200), Err(BatchError::Empty));
+        let mut old = one().build();
+        old[16] = 1;
+        assert_eq!(validate_produce(&old, 200), Err(BatchError::Magic(1)));
+        let mut negative = one().build();
+        negative[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
+        assert_eq!(validate_produce(&negative, 200), Err(BatchError::Length(-1)));
+    }
+
+    #[test]
+    fn stamping_keeps_the_crc_right() {
+        let mut records = batch(&[b"a", b"b"]);
+        records.extend(batch(&[b"c"]));
+        assert_eq!(stamp(&mut records, Offset(40), LeaderEpoch(6)), Ok(Offset(43)));
+        let fetched = check_fetched(&records).unwrap();
+        assert_eq!((fetched.base(), fetched.end()), (Offset(40), Offset(43)));
+        assert_eq!(fetched.epochs(), [(LeaderEpoch(6), Offset(40))]);
+    }
+
+    #[test]
+    fn fetched_batches_must_go_on_from_each_other() {
+        let make = |base, epoch| {
+            let mut records = batch(&[b"a", b"b"]);
+            stamp(&mut records, Offset(base), LeaderEpoch(epoch)).unwrap();
+            records
+        };
+        let join = |a: Vec<u8>, b: Vec<u8>| [a, b].concat();
+        let good = join(make(4, 1), make(6, 3));
+        let epochs = check_fetched(&good).unwrap().epochs;
+        assert_eq!(epochs, [(LeaderEpoch(1), Offset(4)), (LeaderEpoch(3), Offset(6))]);
+        for bad in [
+            join(make(4, 1), make(7, 1)),
+            join(make(4, 1), make(5, 1)),
+            join(make(4, 2), make(6, 1)),
+        ] {
+            assert!(check_fetched(&bad).is_err());
+        }
+    }
+}

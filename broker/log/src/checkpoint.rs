@@ -1,0 +1,184 @@
+//! Kafka's small text files: offset checkpoints, leader epochs, partition metadata, `meta.properties`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use barnabas_types::{
+    BrokerId, ClusterId, DirectoryId, EpochStart, LeaderEpoch, LeaderEpochs, Offset, TopicId,
+    TopicName, TopicPartition,
+};
+
+use crate::error::LogError;
+use crate::files::{read_text, replace, replace_durably};
+use crate::log_dir::Meta;
+
+/// Lines of a checkpoint (`0`, count, entries); `None` unless the version and the count are right.
+fn entries(text: &str) -> Option<Vec<&str>> {
+    let mut lines = text.lines();
+    if lines.next()?.trim() != "0" {
+        return None;
+    }
+    let count: usize = lines.next()?.trim().parse().ok()?;
+    let rest: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
+    (rest.len() == count).then_some(rest)
+}
+
+/// Reads `replication-offset-checkpoint` or `recovery-point-offset-checkpoint`. A missing or damaged file is an empty one:
+/// a lower recovery point only costs a longer scan, and a high watermark is found again from the leader.
+pub(crate) fn read_offsets(path: &Path) -> Result<BTreeMap<TopicPartition, Offset>, LogError> {
+    let Some(text) = read_text(path)? else { return Ok(BTreeMap::new()) };
+    let parse = |line: &str| -> Option<(TopicPartition, Offset)> {
+        let mut words = line.split_ascii_whitespace();
+        let topic = TopicName::new(words.next()?).ok()?;
+        let partition = words.next()?.parse().ok().filter(|p| *p >= 0)?;
+        let offset: i64 = words.next()?.parse().ok().filter(|o| *o >= 0)?;
+        words.next().is_none().then_some((TopicPartition { topic, partition }, Offset(offset)))
+    };
+    let lines = entries(&text).unwrap_or_default();
+    Ok(lines.into_iter().map(parse).collect::<Option<_>>().unwrap_or_default())
+}
+
+/// Replaces an offset checkpoint durably.
+pub(crate) fn write_offsets(
+    path: &Path,
+    offsets: &BTreeMap<TopicPartition, Offset>,
+) -> Result<(), LogError> {
+    let mut text = format!("0\n{}\n", offsets.len());
+    for (tp, offset) in offsets {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {} {offset}", tp.topic, tp.partition);
+    }
+    replace_durably(path, text.as_bytes())
+}
+
+/// Where a partition's leader epochs lie.
+pub(crate) fn epochs_path(dir: &Path) -> PathBuf {
+    dir.join("leader-epoch-checkpoint")
+}
+
+/// Reads the leader epochs; `None` if the file is missing or does not make sense (then they are rebuilt from the batches).
+pub(crate) fn read_epochs(dir: &Path) -> Result<Option<LeaderEpochs>, LogError> {
+    let Some(text) = read_text(&epochs_path(dir))? else { return Ok(None) };
+    let parse = |line: &str| -> Option<EpochStart> {
+        let (epoch, start) = line.trim().split_once(' ')?;
+        let epoch = LeaderEpoch(epoch.parse().ok()?);
+        Some(EpochStart { epoch, start_offset: Offset(start.parse().ok().filter(|o| *o >= 0)?) })
+    };
+    let starts: Option<Vec<EpochStart>> =
+        entries(&text).and_then(|lines| lines.into_iter().map(parse).collect());
+    let in_order = |s: &[EpochStart]| {
+        s.windows(2).all(|w| w[0].epoch < w[1].epoch && w[0].start_offset < w[1].start_offset)
+    };
+    Ok(starts.filter(|s| in_order(s)).map(|s| s.into_iter().collect()))
+}
+
+/// Replaces the leader epochs. Whole after a crash of the process; made durable with the next flush, before a flushed offset
+/// is claimed (a host crash before that loses nothing: epochs above the recovery point are read from the batches).
+pub(crate) fn write_epochs(dir: &Path, epochs: &LeaderEpochs) -> Result<(), LogError> {
+    let mut text = format!("0\n{}\n", epochs.entries().len());
+    for entry in epochs.entries() {
+        let _ = writeln!(text, "{} {}", entry.epoch, entry.start_offset);
+    }
+    replace(&epochs_path(dir), text.as_bytes())
+}
+
+const PARTITION_METADATA: &str = "partition.metadata";
+
+/// The topic id that `partition.metadata` names; `None` if it is missing or unreadable.
+pub(crate) fn read_topic_id(dir: &Path) -> Result<Option<TopicId>, LogError> {
+    let text = read_text(&dir.join(PARTITION_METADATA))?;
+    Ok(text.and_then(|text| {
+        let properties = properties(&text, ':');
+        if properties.get("version") != Some(&"0") {
+            return None;
+        }
+        TopicId::parse(properties.get("topic_id")?)
+    }))
+}
+
+/// Writes `partition.metadata` durably.
+pub(crate) fn write_topic_id(dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
+    let text = format!("version: 0\ntopic_id: {topic_id}\n");
+    replace_durably(&dir.join(PARTITION_METADATA), text.as_bytes())
+}
+
+fn properties(text: &str, separator: char) -> BTreeMap<&str, &str> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .filter_map(|line| line.split_once(separator))
+        .map(|(key, value)| (key.trim(), value.trim()))
+        .collect()
+}
+
+/// Reads `meta.properties`; `None` if there is none.
+pub(crate) fn read_meta(path: &Path) -> Result<Option<Meta>, LogError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let damaged = |reason| LogError::MetaDamaged { file: path.to_owned(), reason };
+    let text = read_text(path)?.ok_or_else(|| damaged("it is no text"))?;
+    let properties = properties(&text, '=');
+    // A directory written by Kafka names the broker `broker.id` (with ZooKeeper) or `node.id`.
+    let id = properties.get("broker.id").or_else(|| properties.get("node.id"));
+    let broker_id = id.and_then(|v| v.parse().ok()).map(BrokerId);
+    let cluster_id = properties.get("cluster.id").map(|v| ClusterId((*v).to_owned()));
+    let directory_id = match properties.get("directory.id") {
+        Some(text) => {
+            Some(DirectoryId::parse(text).ok_or_else(|| damaged("directory.id is no id"))?)
+        }
+        None => None,
+    };
+    Ok(Some(Meta {
+        broker_id: broker_id.ok_or_else(|| damaged("broker.id is missing or no number"))?,
+        cluster_id: cluster_id.ok_or_else(|| damaged("cluster.id is missing"))?,
+        directory_id,
+    }))
+}
+
+/// Writes `meta.properties` durably.
+pub(crate) fn write_meta(path: &Path, meta: &Meta) -> Result<(), LogError> {
+    let mut text =
+        format!("#\nversion=1\nbroker.id={}\ncluster.id={}\n", meta.broker_id, meta.cluster_id);
+    if let Some(id) = meta.directory_id {
+        let _ = writeln!(text, "directory.id={id}");
+    }
+    replace_durably(path, text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn leader_epochs_read_back_and_damage_is_noticed() {
+        let dir = TempDir::new("epochs");
+        assert_eq!(read_epochs(dir.path()).unwrap(), None);
+        let epochs: LeaderEpochs = [(1, 0), (4, 30)]
+            .map(|(e, o)| EpochStart { epoch: LeaderEpoch(e), start_offset: Offset(o) })
+            .into_iter()
+            .collect();
+        write_epochs(dir.path(), &epochs).unwrap();
+        assert_eq!(fs::read_to_string(epochs_path(dir.path())).unwrap(), "0\n2\n1 0\n4 30\n");
+        assert_eq!(read_epochs(dir.path()).unwrap(), Some(epochs));
+        for bad in ["", "0\n", "0\n2\n1 0\n", "0\n2\n4 30\n1 0\n", "1\n1\n1 0\n", "0\n1\nx y\n"] {
+            fs::write(epochs_path(dir.path()), bad).unwrap();
+            assert_eq!(read_epochs(dir.path()).unwrap(), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn offsets_are_written_as_kafka_writes_them() {
+        let dir = TempDir::new("offsets");
+        let path = dir.path().join("replication-offset-checkpoint");
+        let tp = TopicPartition { topic: TopicName::new("a-b").unwrap(), partition: 3 };
+        write_offsets(&path, &BTreeMap::from([(tp.clone(), Offset(12))])).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0\n1\na-b 3 12\n");
+        assert_eq!(read_offsets(&path).unwrap(), BTreeMap::from([(tp, Offset(12))]));
+        fs::write(&path, "0\n2\na-b 3 12\n").unwrap();
+        assert!(read_offsets(&path).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,130 @@
+//! Everything that can go wrong in the log.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use barnabas_types::{Condition, LeaderEpoch, Offset};
+
+use crate::batch::BatchError;
+
+/// Everything that can go wrong in the log. The text says what is wrong and, where there is one, the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The operating system refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// Why it was refused.
+        source: io::Error,
+    },
+    /// The directory is locked by a living process.
+    #[error(
+        "another process uses this data directory, {}; stop it, or set log.dirs to another folder",
+        .0.display()
+    )]
+    DirectoryInUse(PathBuf),
+    /// `meta.properties` names another broker or cluster than this one.
+    #[error(
+        "{}: {key} is '{found}' there, but this broker runs with '{expected}'; start it with the setting that the \
+         directory was written with, or set log.dirs to an empty folder",
+        file.display()
+    )]
+    MetaMismatch {
+        /// The `meta.properties` file.
+        file: PathBuf,
+        /// Which of its keys.
+        key: &'static str,
+        /// What the file says.
+        found: String,
+        /// What the broker was started with.
+        expected: String,
+    },
+    /// `meta.properties` cannot be understood.
+    #[error(
+        "{}: {reason}; restore the file, or set log.dirs to an empty folder (the replicas come back from the other \
+         brokers)",
+        file.display()
+    )]
+    MetaDamaged {
+        /// The `meta.properties` file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An earlier write or sync failed: nothing is taken until the log is opened anew, which cuts it to its last whole batch.
+    #[error(
+        "an earlier write or sync of this log failed; it takes nothing until it is opened again"
+    )]
+    Fenced,
+    /// A flush plan of this log is still out: at most one at a time, because an error is reported to one sync only.
+    #[error("a flush of this log is in flight")]
+    FlushInFlight,
+    /// Bytes that are no legal batches.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// An append that does not begin at the log end offset.
+    #[error("the append begins at offset {found}, but the log ends at {log_end}")]
+    NotAtEnd {
+        /// Where the append begins.
+        found: Offset,
+        /// The LEO, exclusive.
+        log_end: Offset,
+    },
+    /// An append with an older leader epoch than the log's last.
+    #[error("the append has leader epoch {found}, but the log is at {latest}")]
+    EpochDecreases {
+        /// Epoch of the append.
+        found: LeaderEpoch,
+        /// The log's newest.
+        latest: LeaderEpoch,
+    },
+    /// An offset outside the log.
+    #[error("offset {asked} is outside [{start}, {end}]")]
+    OffsetOutOfRange {
+        /// What was asked for.
+        asked: Offset,
+        /// First offset, inclusive.
+        start: Offset,
+        /// LEO, the highest legal offset.
+        end: Offset,
+    },
+    /// A stored segment does not hold what its names and sizes promise.
+    #[error("{}: damaged at byte {position}: {reason}", file.display())]
+    Damaged {
+        /// The `.log` file.
+        file: PathBuf,
+        /// Where.
+        position: u64,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+impl LogError {
+    /// The condition that a client is told.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        match self {
+            Self::Batch(error) => error.condition(),
+            Self::OffsetOutOfRange { asked, start, end } => {
+                Condition::OffsetOutOfRange { asked: *asked, start: *start, end: *end }
+            }
+            _ => Condition::KafkaStorageError,
+        }
+    }
+}
+
+/// Puts the path and the attempt to an I/O error.
+pub(crate) trait At<T> {
+    fn at(self, what: &'static str, path: &Path) -> Result<T, LogError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, what: &'static str, path: &Path) -> Result<T, LogError> {
+        self.map_err(|source| LogError::Io { what, path: path.to_owned(), source })
+    }
+}

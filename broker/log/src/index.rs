@@ -1,0 +1,262 @@
+//! Sparse indexes of a segment: `.index` (offset to position) and `.timeindex` (timestamp to offset), as Kafka writes them.
+//!
+//! New entries wait in memory and are written some at a time, so that a log needs no descriptor and no buffer for them while
+//! it is idle. They are hints: whoever follows one checks it against the batch that it names.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+/// Entries that wait before they are written to the file together.
+const PENDING_MAX: usize = 64;
+/// Entries that a lookup reads in one go once it has narrowed the file down.
+const BLOCK_ENTRIES: u64 = 256;
+
+/// A fixed-size entry. Offsets are relative to the segment's base offset.
+pub(crate) trait Entry: Copy {
+    const BYTES: usize;
+    fn put(self, out: &mut Vec<u8>);
+    fn get(bytes: &[u8]) -> Self;
+}
+
+/// The batch whose last offset is `offset` begins at byte `position`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OffsetEntry {
+    pub(crate) offset: u32,
+    pub(crate) position: u32,
+}
+
+/// Up to the batch whose last offset is `offset`, the greatest timestamp is `timestamp`; that batch has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TimeEntry {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: u32,
+}
+
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+impl Entry for OffsetEntry {
+    const BYTES: usize = 8;
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_be_bytes());
+        out.extend_from_slice(&self.position.to_be_bytes());
+    }
+
+    fn get(bytes: &[u8]) -> Self {
+        Self {
+            offset: u32::from_be_bytes(part(bytes, 0)),
+            position: u32::from_be_bytes(part(bytes, 4)),
+        }
+    }
+}
+
+impl Entry for TimeEntry {
+    const BYTES: usize = 12;
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.offset.to_be_bytes());
+    }
+
+    fn get(bytes: &[u8]) -> Self {
+        Self {
+            timestamp: i64::from_be_bytes(part(bytes, 0)),
+            offset: u32::from_be_bytes(part(bytes, 8)),
+        }
+    }
+}
+
+/// One index file with the entries that are not written yet. The file may not exist: then it has no entry.
+#[derive(Debug)]
+pub(crate) struct SparseIndex<E> {
+    written: u64,
+    pending: Vec<E>,
+    last: Option<E>,
+}
+
+impl<E: Entry> SparseIndex<E> {
+    pub(crate) fn empty() -> Self {
+        Self { written: 0, pending: Vec::new(), last: None }
+    }
+
+    /// Takes over what a file holds, without reading more than its last entry.
+    pub(crate) fn load(path: &Path) -> io::Result<Self> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::empty()),
+            Err(error) => return Err(error),
+        };
+        let written = file.metadata()?.len() / E::BYTES as u64;
+        let last = if written == 0 { None } else { Some(read_entry(&file, written - 1)?) };
+        Ok(Self { written, pending: Vec::new(), last })
+    }
+
+    pub(crate) fn last(&self) -> Option<E> {
+        self.last
+    }
+
+    /// Bytes that the file has or will have.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.written + self.pending.len() as u64) * E::BYTES as u64
+    }
+
+    pub(crate) fn push(&mut self, entry: E) {
+        self.pending.push(entry);
+        self.last = Some(entry);
+    }
+
+    /// Whether enough entries wait to be worth a write.
+    pub(crate) fn is_due(&self) -> bool {
+        self.pending.len() >= PENDING_MAX
+    }
+
+    /// Writes what waits; creates the file if need be. After an error the entries keep waiting.
+    pub(crate) fn write_pending(&mut self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let mut bytes = Vec::with_capacity(self.pending.len() * E::BYTES);
+        for entry in &self.pending {
+            entry.put(&mut bytes);
+        }
+        file.write_all_at(&bytes, self.written * E::BYTES as u64)?;
+        self.written += self.pending.len() as u64;
+        self.pending = Vec::new();
+        Ok(())
+    }
+
+    /// The last entry for which `wanted` holds, if any; `wanted` must hold for a prefix of the entries.
+    pub(crate) fn find_last(
+        &self,
+        path: &Path,
+        wanted: impl Fn(&E) -> bool,
+    ) -> io::Result<Option<E>> {
+        if self.pending.first().is_some_and(&wanted) {
+            let after = self.pending.partition_point(&wanted);
+            return Ok(self.pending.get(after - 1).copied());
+        }
+        Ok(find_last_in(path, self.written, &wanted)?.map(|(_, entry)| entry))
+    }
+
+    /// Keeps only the entries for which `wanted` holds (a prefix), in memory and in the file.
+    pub(crate) fn keep_while(
+        &mut self,
+        path: &Path,
+        wanted: impl Fn(&E) -> bool,
+    ) -> io::Result<()> {
+        let kept = self.pending.partition_point(&wanted);
+        self.pending.truncate(kept);
+        if kept == 0 {
+            let found = find_last_in(path, self.written, &wanted)?;
+            let keep = found.map_or(0, |(at, _)| at + 1);
+            match OpenOptions::new().write(true).open(path) {
+                Ok(file) => file.set_len(keep * E::BYTES as u64)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            self.written = keep;
+            self.last = found.map(|(_, entry)| entry);
+        } else {
+            self.last = self.pending.last().copied();
+        }
+        Ok(())
+    }
+
+    /// Forgets everything and removes the file.
+    pub(crate) fn clear(&mut self, path: &Path) -> io::Result<()> {
+        *self = Self::empty();
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read_entry<E: Entry>(file: &File, at: u64) -> io::Result<E> {
+    let mut bytes = [0; 16];
+    let bytes = &mut bytes[..E::BYTES];
+    file.read_exact_at(bytes, at * E::BYTES as u64)?;
+    Ok(E::get(bytes))
+}
+
+/// As [`SparseIndex::find_last`], for a segment that nobody writes to: all entries are in the file.
+pub(crate) fn find_last_on_disk<E: Entry>(
+    path: &Path,
+    wanted: impl Fn(&E) -> bool,
+) -> io::Result<Option<E>> {
+    Ok(find_last_in(path, u64::MAX, &wanted)?.map(|(_, entry)| entry))
+}
+
+/// The last of the file's first `count` entries for which `wanted` holds, with its number.
+fn find_last_in<E: Entry>(
+    path: &Path,
+    count: u64,
+    wanted: &impl Fn(&E) -> bool,
+) -> io::Result<Option<(u64, E)>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // Entries below `low` are wanted, those from `high` on are not.
+    let (mut low, mut high) = (0, count.min(file.metadata()?.len() / E::BYTES as u64));
+    while high - low > BLOCK_ENTRIES {
+        let middle = low + (high - low) / 2;
+        if wanted(&read_entry(&file, middle)?) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let mut block = vec![0; usize::try_from(high - low).unwrap_or(0) * E::BYTES];
+    file.read_exact_at(&mut block, low * E::BYTES as u64)?;
+    let mut found = None;
+    for (number, bytes) in (low..).zip(block.chunks_exact(E::BYTES)) {
+        let entry = E::get(bytes);
+        if !wanted(&entry) {
+            break;
+        }
+        found = Some((number, entry));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn lookups_find_every_entry_in_file_and_memory() {
+        let dir = TempDir::new("index");
+        let path = dir.path().join("x.index");
+        let mut index = SparseIndex::empty();
+        for i in 0..3000_u32 {
+            index.push(OffsetEntry { offset: i * 10, position: i * 100 });
+            if index.is_due() && i < 2900 {
+                index.write_pending(&path).unwrap();
+            }
+        }
+        assert!(!index.pending.is_empty() && index.written > 0);
+        for target in [0, 9, 10, 5555, 28_790, 29_500, 29_990, 40_000] {
+            let found = index.find_last(&path, |e| e.offset <= target).unwrap().unwrap();
+            assert_eq!(found.offset, (target / 10 * 10).min(29_990), "target {target}");
+        }
+        assert_eq!(index.find_last(&path, |_| false).unwrap(), None);
+        for keep in [29_500, 700, 0] {
+            index.keep_while(&path, |e| e.offset <= keep).unwrap();
+            assert_eq!(index.last().unwrap().offset, keep);
+        }
+        index.push(OffsetEntry { offset: 55, position: 5 });
+        index.write_pending(&path).unwrap();
+        let loaded = SparseIndex::<OffsetEntry>::load(&path).unwrap();
+        assert_eq!((loaded.written, loaded.last().unwrap().offset), (2, 55));
+    }
+}

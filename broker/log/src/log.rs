@@ -1,0 +1,407 @@
+//! One partition's log: appends, rolls, leader epochs, closing. Reads, flushes, truncation are in files of their own.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use barnabas_types::{LeaderEpoch, LeaderEpochs, Offset, TopicConfig, TopicPartition};
+
+use crate::batch::{Batches, Fetched, check_fetched, stamp};
+use crate::checkpoint::write_epochs;
+use crate::error::{At as _, LogError};
+use crate::flush::Rewrite;
+use crate::recovery::{self, Recovery, Start};
+use crate::segment::{Segment, Tail, path_of};
+use crate::shared::Shared;
+
+/// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
+const SEGMENT_BYTES_MAX: u64 = i32::MAX.unsigned_abs() as u64;
+
+/// Settings of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogConfig {
+    /// `segment.bytes`: a segment is rolled before it would grow beyond this (a single larger batch gets one of its own).
+    pub segment_bytes: u32,
+    /// `index.interval.bytes`: about one index entry for so many bytes.
+    pub index_interval_bytes: u32,
+    /// `segment.index.bytes`: a segment is rolled before its offset index would grow beyond this.
+    pub segment_index_bytes: u32,
+}
+
+impl Default for LogConfig {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1024 * 1024 * 1024,
+            index_interval_bytes: 4096,
+            segment_index_bytes: 10 * 1024 * 1024,
+        }
+    }
+}
+
+impl From<&TopicConfig> for LogConfig {
+    fn from(topic: &TopicConfig) -> Self {
+        Self { segment_bytes: topic.segment_bytes, ..Self::default() }
+    }
+}
+
+/// What an append came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// LEO after it, exclusive.
+    pub log_end: Offset,
+    /// A follower's append: the first offset of each run of leader epochs in the records. Empty for a leader's (its epoch is
+    /// the one that it gave).
+    pub epochs: Vec<(LeaderEpoch, Offset)>,
+    /// A segment was sealed: flush soon, so that its descriptor is let go and the next recovery does not scan it.
+    pub rolled: bool,
+}
+
+/// One partition's log. Meant to live behind one mutex; see the crate's page for what to do outside of it.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) topic_partition: TopicPartition,
+    pub(crate) dir: PathBuf,
+    pub(crate) config: LogConfig,
+    /// Oldest first, never empty; the last is active.
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) tail: Tail,
+    pub(crate) epochs: LeaderEpochs,
+    pub(crate) log_end: i64,
+    pub(crate) flushed: i64,
+    /// Changes of file names or of the epoch checkpoint, and how many of them are synced.
+    pub(crate) names_changed: u64,
+    pub(crate) names_synced: u64,
+    /// Bytes above the recovery point that must be written again before they may count as flushed (R16).
+    pub(crate) rewrite: Option<Rewrite>,
+    /// Truncations so far: a sync that began before one proves nothing for what was written after it.
+    pub(crate) truncations: u64,
+    pub(crate) flush_in_flight: bool,
+    pub(crate) fenced: bool,
+    recovery: Recovery,
+}
+
+impl Log {
+    /// Opens what lies in `dir` (an existing partition directory, perhaps without any segment).
+    pub(crate) fn open(
+        shared: Arc<Shared>,
+        topic_partition: TopicPartition,
+        dir: PathBuf,
+        config: LogConfig,
+        start: Start,
+    ) -> Result<Self, LogError> {
+        let opened = recovery::open(&dir, &config, start)?;
+        let log_end = opened.segments.last().map_or(0, |s| s.end);
+        let log_start = opened.segments.first().map_or(0, |s| s.base);
+        let flushed = match start {
+            Start::Clean => log_end,
+            Start::Unclean { recovery_point } => {
+                recovery_point.0.clamp(log_start, log_end.max(log_start))
+            }
+        };
+        let mut log = Self {
+            shared,
+            topic_partition,
+            dir,
+            config,
+            segments: opened.segments,
+            tail: opened.tail,
+            epochs: opened.epochs,
+            log_end,
+            flushed,
+            names_changed: u64::from(opened.names_changed),
+            names_synced: 0,
+            rewrite: None,
+            truncations: 0,
+            flush_in_flight: false,
+            fenced: false,
+            recovery: opened.recovery,
+        };
+        log.plan_rewrite()?;
+        log.shared.set_recovery_point(&log.topic_partition, Offset(log.flushed));
+        Ok(log)
+    }
+
+    /// First offset, inclusive.
+    #[must_use]
+    pub fn log_start(&self) -> Offset {
+        Offset(self.segments.first().map_or(self.log_end, |s| s.base))
+    }
+
+    /// LEO, exclusive: the next offset.
+    #[must_use]
+    pub fn log_end(&self) -> Offset {
+        Offset(self.log_end)
+    }
+
+    /// Everything below is durable. After an unclean stop this is the recovery point, whatever the log holds (R16).
+    #[must_use]
+    pub fn flushed(&self) -> Offset {
+        Offset(self.flushed)
+    }
+
+    /// Leader epochs of the log.
+    #[must_use]
+    pub fn epochs(&self) -> &LeaderEpochs {
+        &self.epochs
+    }
+
+    /// Bytes of all segments.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.size).sum()
+    }
+
+    /// How many segments there are, 1 or more.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The partition's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the last open had to scan and cut.
+    #[must_use]
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Whether an earlier error stopped this log; see [`LogError::Fenced`].
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    /// Takes nothing more until it is opened again. Reads of what is there go on.
+    pub fn fence(&mut self) {
+        self.fenced = true;
+    }
+
+    pub(crate) fn ready(&self) -> Result<(), LogError> {
+        if self.fenced { Err(LogError::Fenced) } else { Ok(()) }
+    }
+
+    /// The active segment. `segments` is never empty.
+    pub(crate) fn active(&self) -> &Segment {
+        &self.segments[self.segments.len() - 1]
+    }
+
+    pub(crate) fn active_mut(&mut self) -> &mut Segment {
+        let last = self.segments.len() - 1;
+        &mut self.segments[last]
+    }
+
+    /// Persists that `epoch` begins at `start`, before its first append. An epoch not newer than the latest changes nothing.
+    ///
+    /// Whole on disk after a crash of the process; synced with the next flush, before a flushed offset is claimed.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] (the log is fenced then), [`LogError::Fenced`].
+    pub fn assign_epoch(&mut self, epoch: LeaderEpoch, start: Offset) -> Result<(), LogError> {
+        self.ready()?;
+        if self.epochs.assign(epoch, start) { self.write_epochs() } else { Ok(()) }
+    }
+
+    pub(crate) fn write_epochs(&mut self) -> Result<(), LogError> {
+        self.names_changed += 1;
+        write_epochs(&self.dir, &self.epochs).inspect_err(|_| self.fenced = true)
+    }
+
+    /// The leader's append: stamps the batches (checked before by [`crate::validate_produce`]) with consecutive offsets from
+    /// `base_offset` on and with the epoch, and writes them; they are in the file (page cache) when it returns.
+    ///
+    /// One write for the whole slice, unless a segment ends within it.
+    ///
+    /// # Errors
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Batch`]: nothing happened. [`LogError::Io`]: nothing
+    /// of it counts, the file was cut back as far as possible, and the log is fenced.
+    pub fn append(
+        &mut self,
+        records: &mut [u8],
+        base_offset: Offset,
+        leader_epoch: LeaderEpoch,
+    ) -> Result<Appended, LogError> {
+        self.ready()?;
+        if base_offset.0 != self.log_end {
+            return Err(LogError::NotAtEnd { found: base_offset, log_end: self.log_end() });
+        }
+        if let Some(latest) = self.epochs.latest().filter(|latest| leader_epoch < *latest) {
+            return Err(LogError::EpochDecreases { found: leader_epoch, latest });
+        }
+        stamp(records, base_offset, leader_epoch)?;
+        self.assign_epoch(leader_epoch, base_offset)?;
+        let rolled = self.write(records)?;
+        Ok(Appended { log_end: self.log_end(), epochs: Vec::new(), rolled })
+    }
+
+    /// A follower's append of a leader's records as they are: checks them ([`check_fetched`]), then [`Log::append_fetched`].
+    ///
+    /// # Errors
+    /// As [`Log::append_fetched`], and [`LogError::Batch`] (nothing happened).
+    pub fn append_as_follower(&mut self, records: &[u8]) -> Result<Appended, LogError> {
+        self.append_fetched(check_fetched(records)?)
+    }
+
+    /// A follower's append of checked records. They must begin at the LEO, and their epochs must not be older than the log's.
+    ///
+    /// # Errors
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`]: nothing happened. [`LogError::Io`] as for [`Log::append`].
+    pub fn append_fetched(&mut self, fetched: Fetched<'_>) -> Result<Appended, LogError> {
+        self.ready()?;
+        if fetched.base.0 != self.log_end {
+            return Err(LogError::NotAtEnd { found: fetched.base, log_end: self.log_end() });
+        }
+        self.enter_epochs(&fetched.epochs)?;
+        let rolled = self.write(fetched.bytes)?;
+        Ok(Appended { log_end: self.log_end(), epochs: fetched.epochs, rolled })
+    }
+
+    fn enter_epochs(&mut self, runs: &[(LeaderEpoch, Offset)]) -> Result<(), LogError> {
+        let Some(&(first, _)) = runs.first() else { return Ok(()) };
+        let mut epochs = self.epochs.clone();
+        if epochs.latest().is_some_and(|latest| latest > first) {
+            // An epoch in which this replica led without a record gives way to the records of the elected log.
+            epochs.truncate_from_end(self.log_end());
+        }
+        if let Some(latest) = epochs.latest().filter(|latest| first < *latest) {
+            return Err(LogError::EpochDecreases { found: first, latest });
+        }
+        for &(epoch, start) in runs {
+            epochs.assign(epoch, start);
+        }
+        if epochs == self.epochs {
+            return Ok(());
+        }
+        self.epochs = epochs;
+        self.write_epochs()
+    }
+
+    /// Writes whole, consecutive batches at the end. After an error nothing of them counts and the log is fenced.
+    fn write(&mut self, records: &[u8]) -> Result<bool, LogError> {
+        let (segments, size, log_end) = (self.segments.len(), self.active().size, self.log_end);
+        match self.write_parts(records) {
+            Ok(()) => Ok(self.segments.len() > segments),
+            Err(error) => {
+                self.fenced = true;
+                self.cut_back(segments, size, log_end);
+                Err(error)
+            }
+        }
+    }
+
+    fn write_parts(&mut self, records: &[u8]) -> Result<(), LogError> {
+        let mut rest = records;
+        while !rest.is_empty() {
+            let fits = self.fitting(rest)?;
+            if fits == 0 {
+                self.roll()?;
+                continue;
+            }
+            let (part, after) = rest.split_at(fits);
+            let active = self.active();
+            active
+                .kept_file(&self.dir)?
+                .write_all_at(part, active.size)
+                .at("write", &path_of(&self.dir, active.base, "log"))?;
+            self.note(part)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// How many leading bytes of the batches the active segment takes: whole batches; at least one if it is empty.
+    fn fitting(&self, records: &[u8]) -> Result<usize, LogError> {
+        let active = self.active();
+        let index_full = self.tail.index.bytes() + 8 > u64::from(self.config.segment_index_bytes);
+        let limit = if index_full {
+            active.size
+        } else {
+            u64::from(self.config.segment_bytes).min(SEGMENT_BYTES_MAX)
+        };
+        let mut fits = 0;
+        for batch in Batches::new(records) {
+            let header = batch?.header;
+            let after = active.size + (fits + header.size()) as u64;
+            let first = active.size == 0 && fits == 0;
+            let distance = header.last_offset() - active.base;
+            if !first && (after > limit || distance > i64::from(i32::MAX)) {
+                break;
+            }
+            fits += header.size();
+        }
+        Ok(fits)
+    }
+
+    /// Takes note of batches that were written at the end of the active segment.
+    fn note(&mut self, records: &[u8]) -> Result<(), LogError> {
+        let base = self.active().base;
+        let mut position = self.active().size;
+        for batch in Batches::new(records) {
+            let header = batch?.header;
+            self.tail.note(base, position, &header, self.config.index_interval_bytes);
+            position += header.size() as u64;
+            self.log_end = header.next_offset();
+        }
+        let log_end = self.log_end;
+        let active = self.active_mut();
+        active.size = position;
+        active.end = log_end;
+        if self.tail.index.is_due() {
+            // The records are written; an index entry that cannot be is tried again with the next ones, and at the latest
+            // fails the roll or the close.
+            let _ = self.tail.write_indexes(&self.dir, base);
+        }
+        Ok(())
+    }
+
+    /// Seals the active segment and begins the next one at the LEO. Creates a file under the caller's lock; syncing its name
+    /// is left to the next flush.
+    fn roll(&mut self) -> Result<(), LogError> {
+        let base = self.active().base;
+        self.tail.note_time(base);
+        self.tail.write_indexes(&self.dir, base)?;
+        let next = Segment::create(&self.dir, self.log_end)?;
+        let max_timestamp = self.tail.max_timestamp;
+        let sealed = self.active_mut();
+        let _ = sealed.max_timestamp.set(max_timestamp);
+        sealed.indexes_unsynced = true;
+        self.segments.push(next);
+        self.tail = Tail::empty();
+        self.names_changed += 1;
+        Ok(())
+    }
+
+    /// Best effort after a failed write: the log is fenced, and opening it again cuts what is left here.
+    fn cut_back(&mut self, segments: usize, size: u64, log_end: i64) {
+        for dropped in self.segments.drain(segments..).rev() {
+            let _ = std::fs::remove_file(path_of(&self.dir, dropped.base, "log"));
+        }
+        self.log_end = log_end;
+        self.tail = Tail::empty();
+        let dir = self.dir.clone();
+        let active = self.active_mut();
+        active.size = size;
+        active.end = log_end;
+        if let Ok(file) = active.kept_file(&dir) {
+            let _ = file.set_len(size);
+        }
+    }
+
+    /// Flushes everything, writes the index files and lets go of the log, which then counts as cleanly closed.
+    ///
+    /// # Errors
+    /// [`LogError::Fenced`], [`LogError::FlushInFlight`] or [`LogError::Io`]: not cleanly closed; the directory will not get its
+    /// clean-shutdown marker.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.flush()?;
+        let base = self.active().base;
+        self.tail.write_indexes(&self.dir, base)?;
+        self.shared.closed(&self.topic_partition);
+        Ok(())
+    }
+}

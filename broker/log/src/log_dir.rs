@@ -1,0 +1,360 @@
+//! One data directory: lock, identity, clean-shutdown marker, lost-tail mark, checkpoints, and the partitions in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use barnabas_types::{BrokerId, ClusterId, DirectoryId, Offset, TopicId, TopicPartition};
+
+use crate::checkpoint::{read_meta, read_topic_id, write_meta, write_topic_id};
+use crate::error::{At as _, LogError};
+use crate::files::{read_text, remove_if_there, replace_durably, sync_dir};
+use crate::log::{Log, LogConfig};
+use crate::shared::Shared;
+
+const LOCK: &str = ".lock";
+const META: &str = "meta.properties";
+const CLEAN: &str = ".kafka_cleanshutdown";
+const BOOT_ID: &str = "barnabas.boot_id";
+const TAIL_LOST: &str = "barnabas.tail_lost";
+/// Longest file name of the usual file systems.
+const NAME_BYTES_MAX: usize = 255;
+/// Names tried for a directory that is renamed away.
+const RENAME_TRIES_MAX: u32 = 1000;
+
+/// What `meta.properties` says: to whom the directory belongs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meta {
+    /// `broker.id`.
+    pub broker_id: BrokerId,
+    /// `cluster.id`.
+    pub cluster_id: ClusterId,
+    /// `directory.id`; absent in directories of older Kafka versions until [`LogDir::bind`] adds it.
+    pub directory_id: Option<DirectoryId>,
+}
+
+/// How the directory was left by the process before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StartKind {
+    /// Every log was flushed and closed.
+    pub clean: bool,
+    /// The host may have lost unflushed bytes (R6): unclean and another boot id, or an earlier such mark that was not
+    /// cleared yet (R7).
+    pub tail_lost: bool,
+}
+
+/// One data directory (`log.dirs` names some), locked for the life of this value. Usable from several threads, also to open
+/// partitions in parallel.
+///
+/// Order of a start: [`LogDir::lock`], [`LogDir::bind`], [`LogDir::begin`], then [`LogDir::open`]. Of a stop:
+/// [`Log::close`] for each log, then [`LogDir::close`].
+#[derive(Debug)]
+pub struct LogDir {
+    shared: Arc<Shared>,
+    meta: Option<Meta>,
+    _lock: File,
+}
+
+impl LogDir {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// [`LogError::DirectoryInUse`] if a living process has it; [`LogError::MetaDamaged`]; [`LogError::Io`].
+    pub fn lock(path: &Path) -> Result<Self, LogError> {
+        fs::create_dir_all(path).at("create directory", path)?;
+        let lock_path = path.join(LOCK);
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path)
+            .at("open", &lock_path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(LogError::DirectoryInUse(path.to_owned()));
+            }
+            Err(TryLockError::Error(error)) => return Err(error).at("lock", &lock_path),
+        }
+        let shared = Arc::new(Shared::read(path)?);
+        Ok(Self { shared, meta: read_meta(&path.join(META))?, _lock: file })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.shared.path()
+    }
+
+    /// To whom it belongs; `None` before the first [`LogDir::bind`].
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// Binds a new directory to a broker and cluster (with a fresh random directory id), or checks that it is theirs.
+    ///
+    /// # Errors
+    /// [`LogError::MetaMismatch`] if it belongs to another broker or cluster; [`LogError::Io`].
+    pub fn bind(
+        &mut self,
+        broker_id: BrokerId,
+        cluster_id: &ClusterId,
+    ) -> Result<DirectoryId, LogError> {
+        let file = self.path().join(META);
+        if let Some(meta) = &self.meta {
+            let differs = |key, found: String, expected: String| {
+                if found == expected {
+                    Ok(())
+                } else {
+                    Err(LogError::MetaMismatch { file: file.clone(), key, found, expected })
+                }
+            };
+            differs("broker.id", meta.broker_id.to_string(), broker_id.to_string())?;
+            differs("cluster.id", meta.cluster_id.to_string(), cluster_id.to_string())?;
+            if let Some(id) = meta.directory_id {
+                return Ok(id);
+            }
+        }
+        let directory_id = DirectoryId(random_id(&file)?);
+        let meta =
+            Meta { broker_id, cluster_id: cluster_id.clone(), directory_id: Some(directory_id) };
+        write_meta(&file, &meta)?;
+        self.meta = Some(meta);
+        Ok(directory_id)
+    }
+
+    /// Begins a run, before any log is opened: consumes the clean-shutdown marker durably, so that a crash while loading is
+    /// seen as one; decides whether the tail may be lost and makes that durable (R6, R7); removes directories whose deletion
+    /// was interrupted.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn begin(&self) -> Result<StartKind, LogError> {
+        let path = Path::new("/proc/sys/kernel/random/boot_id");
+        self.begin_under(read_text(path)?.unwrap_or_default().trim())
+    }
+
+    /// As [`LogDir::begin`], with the boot id of the host given: for tests, and for hosts that have no `/proc`. An empty one
+    /// differs from every other.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn begin_under(&self, boot_id: &str) -> Result<StartKind, LogError> {
+        let path = self.path();
+        let marker = path.join(CLEAN);
+        let clean = marker.exists();
+        if clean {
+            remove_if_there(&marker)?;
+            sync_dir(path)?;
+        }
+        let partitions: BTreeSet<_> =
+            self.partitions()?.into_iter().map(|(partition, _)| partition).collect();
+        let boot_path = path.join(BOOT_ID);
+        let before = read_text(&boot_path)?.unwrap_or_default();
+        let same_boot = !boot_id.is_empty() && before.trim() == boot_id;
+        if !clean && !same_boot && !partitions.is_empty() {
+            self.mark_tail_lost()?;
+        }
+        if !same_boot {
+            replace_durably(&boot_path, format!("{boot_id}\n").as_bytes())?;
+        }
+        self.shared.begin(partitions, clean);
+        self.remove_deleted()?;
+        Ok(StartKind { clean, tail_lost: path.join(TAIL_LOST).exists() })
+    }
+
+    /// Makes the lost-tail mark durable: at an unclean start after a host crash, and after a failed sync (R38).
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn mark_tail_lost(&self) -> Result<(), LogError> {
+        replace_durably(&self.path().join(TAIL_LOST), b"")
+    }
+
+    /// Clears the lost-tail mark: only once the controller's state shows this broker as ISR member under its own current
+    /// broker epoch (R7).
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn clear_tail_lost(&self) -> Result<(), LogError> {
+        remove_if_there(&self.path().join(TAIL_LOST))?;
+        sync_dir(self.path())
+    }
+
+    /// The partitions on disk with the topic ids that their directories name, in order. Directories that are renamed away,
+    /// or that name no topic id, are not partitions.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn partitions(&self) -> Result<Vec<(TopicPartition, TopicId)>, LogError> {
+        let mut found = Vec::new();
+        for (name, dir) in self.directories()? {
+            if let Some(partition) = TopicPartition::parse_directory(&name)
+                && let Some(topic_id) = read_topic_id(&dir)?
+            {
+                found.push((partition, topic_id));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn directories(&self) -> Result<Vec<(String, PathBuf)>, LogError> {
+        let path = self.path();
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).at("list", path)? {
+            let entry = entry.at("list", path)?;
+            let is_dir = entry.file_type().at("read", &entry.path())?.is_dir();
+            if let (true, Ok(name)) = (is_dir, entry.file_name().into_string()) {
+                found.push((name, entry.path()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Opens the log of a partition, or makes it. A directory of this name with another topic id, or with none, is stray: it
+    /// is renamed away first, never opened, read or counted (R28).
+    ///
+    /// Opening scans what may be damaged; it is meant for a thread that may block. Each partition may be open once.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], [`LogError::Damaged`].
+    pub fn open(
+        &self,
+        partition: &TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+    ) -> Result<Log, LogError> {
+        let dir = self.path().join(partition.to_string());
+        if dir.exists() {
+            let found = read_topic_id(&dir)?;
+            if found != Some(topic_id) {
+                self.rename_away(partition, found, "stray")?;
+            }
+        }
+        if !dir.exists() {
+            self.shared.forget(partition)?;
+            fs::create_dir(&dir).at("create directory", &dir)?;
+            write_topic_id(&dir, topic_id)?;
+            sync_dir(self.path())?;
+        }
+        let start = self.shared.opening(partition);
+        Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, start)
+    }
+
+    /// Deletes a partition's directory: renamed first, so that a crash in the middle leaves no half partition. Drop its
+    /// [`Log`] before. That there is no such directory is fine.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn delete(&self, partition: &TopicPartition) -> Result<(), LogError> {
+        let dir = self.path().join(partition.to_string());
+        if !dir.exists() {
+            return self.shared.forget(partition);
+        }
+        let topic_id = read_topic_id(&dir)?;
+        let renamed = self.rename_away(partition, topic_id, "delete")?;
+        fs::remove_dir_all(&renamed).at("remove", &renamed)
+    }
+
+    /// Renames a partition's directory to `NAME.ID-SUFFIX` durably.
+    fn rename_away(
+        &self,
+        partition: &TopicPartition,
+        topic_id: Option<TopicId>,
+        suffix: &str,
+    ) -> Result<PathBuf, LogError> {
+        let name = partition.to_string();
+        let dir = self.path().join(&name);
+        let id = topic_id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+        let mut target = dir.clone();
+        for number in 0..RENAME_TRIES_MAX {
+            let end = if number == 0 {
+                format!(".{id}-{suffix}")
+            } else {
+                format!(".{id}.{number}-{suffix}")
+            };
+            // Topic names may be as long as file names: then the name gives way, as in Kafka.
+            let kept = name.len().min(NAME_BYTES_MAX - end.len());
+            target = self.path().join(format!("{}{end}", &name[..kept]));
+            if !target.exists() {
+                break;
+            }
+        }
+        fs::rename(&dir, &target).at("rename", &dir)?;
+        sync_dir(self.path())?;
+        self.shared.forget(partition)?;
+        Ok(target)
+    }
+
+    fn remove_deleted(&self) -> Result<(), LogError> {
+        for (name, dir) in self.directories()? {
+            if name.ends_with("-delete") && name.contains('.') {
+                fs::remove_dir_all(&dir).at("remove", &dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The high watermark that was checkpointed for a partition, exclusive.
+    #[must_use]
+    pub fn high_watermark_of(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.shared.state().high_watermarks.get(partition).copied()
+    }
+
+    /// Checkpoints high watermarks durably. Entries of partitions that are not among them stay as they were.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn write_high_watermarks(
+        &self,
+        marks: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), LogError> {
+        let entries = marks.iter().map(|(tp, mark)| (tp.clone(), *mark));
+        self.shared.state().high_watermarks.extend(entries);
+        self.shared.write_high_watermarks()
+    }
+
+    /// The recovery point of a partition, exclusive: the flushed offset that is noted for it.
+    #[must_use]
+    pub fn recovery_point_of(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.shared.state().recovery_points.get(partition).copied()
+    }
+
+    /// Checkpoints the recovery points durably. The logs keep them: flushing raises one, truncation lowers it. Those of
+    /// partitions that are not open stay as they were.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn write_recovery_points(&self) -> Result<(), LogError> {
+        self.shared.write_recovery_points()
+    }
+
+    /// Ends a run: writes the recovery points and, if wanted and if every log on disk was flushed and closed, the
+    /// clean-shutdown marker. Returns whether the marker was written.
+    ///
+    /// After an unclean start a partition that was never opened is not known to be whole: it keeps the marker away.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next start is an unclean one.
+    pub fn close(&self, clean: bool) -> Result<bool, LogError> {
+        self.write_recovery_points()?;
+        let clean = clean && self.shared.state().unclean.is_empty();
+        if clean {
+            // Kafka's form of the marker; -1: no broker epoch.
+            replace_durably(&self.path().join(CLEAN), br#"{"version":0,"brokerEpoch":-1}"#)?;
+        }
+        Ok(clean)
+    }
+}
+
+fn random_id(path: &Path) -> Result<[u8; 16], LogError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| io::Error::other(e.to_string()))
+        .at("make a random id for", path)?;
+    Ok(bytes)
+}

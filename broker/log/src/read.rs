@@ -1,0 +1,133 @@
+//! Reading: finds the byte range that answers a fetch; the bytes are read after the log's lock is released.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use barnabas_types::Offset;
+
+use crate::error::LogError;
+use crate::log::Log;
+use crate::segment::{Finder, Segment, Tail};
+
+/// Whole batches that lie back to back in one segment file.
+///
+/// The range stays readable after the segment is deleted. Bytes at or above the high watermark can be cut and replaced by a
+/// truncation between [`Log::read`] and the reading: whoever serves those checks the leader epoch again afterwards.
+#[derive(Clone, Debug)]
+pub struct ReadRange {
+    /// The file.
+    pub file: Arc<File>,
+    /// First byte.
+    pub position: u64,
+    /// Bytes, 61 or more.
+    pub len: usize,
+    /// Where to go on reading: the offset after the last record of the range, exclusive.
+    pub end: Offset,
+}
+
+impl ReadRange {
+    /// Appends the bytes to `out`.
+    ///
+    /// # Errors
+    /// From the operating system; [`io::ErrorKind::UnexpectedEof`] if the file was cut since. `out` is as before then.
+    pub fn read_into(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let before = out.len();
+        out.resize(before + self.len, 0);
+        let result = self.file.read_exact_at(&mut out[before..], self.position);
+        if result.is_err() {
+            out.truncate(before);
+        }
+        result
+    }
+}
+
+impl Log {
+    /// Where the records `[from, to)` lie: on batch boundaries, beginning with the batch that holds `from`, without a batch
+    /// that reaches beyond `to` (exclusive), at least one batch even if it is larger than `max_bytes`, from one segment only.
+    /// `None` if there is no whole batch below `to`.
+    ///
+    /// Near the end of the log this costs no I/O; elsewhere two index lookups and two short scans, whatever the log holds.
+    ///
+    /// # Errors
+    /// [`LogError::OffsetOutOfRange`] if `from` is outside `[log start, LEO]`; [`LogError::Io`], [`LogError::Damaged`].
+    pub fn read(
+        &self,
+        from: Offset,
+        to: Offset,
+        max_bytes: usize,
+    ) -> Result<Option<ReadRange>, LogError> {
+        let (start, end) = (self.log_start(), self.log_end());
+        if from < start || from > end {
+            return Err(LogError::OffsetOutOfRange { asked: from, start, end });
+        }
+        let to = to.min(end);
+        if from >= to {
+            return Ok(None);
+        }
+        let after = self.segments.partition_point(|s| s.base <= from.0);
+        let segment = &self.segments[after.saturating_sub(1)];
+        let active = after == self.segments.len();
+        if active && let Some((position, _)) = self.tail.boundary_of(from.0) {
+            return self.read_near_end(segment, position, to.0, max_bytes);
+        }
+        let file = if active {
+            Arc::clone(segment.kept_file(&self.dir)?)
+        } else {
+            segment.any_file(&self.dir)?
+        };
+        let tail: Option<&Tail> = active.then_some(&self.tail);
+        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
+        let Some((position, first)) = finder.batch_of(from.0)? else {
+            return Err(segment.damaged(&self.dir, segment.size, "it ends before its offsets do"));
+        };
+        let mut stop = (segment.size, segment.end);
+        if to.0 < segment.end
+            && let Some((at, header)) = finder.batch_of(to.0)?
+        {
+            stop = (at, header.base_offset);
+        }
+        if stop.0 <= position {
+            return Ok(None);
+        }
+        let limit = position.saturating_add(max_bytes as u64);
+        if stop.0 > limit {
+            let one = (position + first.size() as u64, first.next_offset());
+            stop = finder.boundary_below(position, limit)?.unwrap_or(one);
+        }
+        Ok(Some(range(file, position, stop)))
+    }
+
+    /// As [`Log::read`], from a batch whose successors are all remembered.
+    fn read_near_end(
+        &self,
+        segment: &Segment,
+        position: u64,
+        to: i64,
+        max_bytes: usize,
+    ) -> Result<Option<ReadRange>, LogError> {
+        let mut stop = (segment.size, segment.end);
+        if to < segment.end
+            && let Some(boundary) = self.tail.boundary_of(to)
+        {
+            stop = boundary;
+        }
+        if stop.0 <= position {
+            return Ok(None);
+        }
+        let limit = position.saturating_add(max_bytes as u64);
+        if stop.0 > limit {
+            let below = self.tail.boundary_below(limit).filter(|(at, _)| *at > position);
+            let one = self.tail.boundary_after(position).unwrap_or(stop);
+            stop = below.unwrap_or(one);
+        }
+        let file = Arc::clone(segment.kept_file(&self.dir)?);
+        Ok(Some(range(file, position, stop)))
+    }
+}
+
+fn range(file: Arc<File>, position: u64, (stop, end): (u64, i64)) -> ReadRange {
+    let len = usize::try_from(stop - position).unwrap_or(usize::MAX);
+    ReadRange { file, position, len, end: Offset(end) }
+}

@@ -1,0 +1,301 @@
+//! One segment: a `.log` file with its two indexes, and how a batch is found in it.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::batch::BatchHeader;
+use crate::error::{At as _, LogError};
+use crate::index::{OffsetEntry, SparseIndex, TimeEntry, find_last_on_disk};
+use crate::walk::{LOOKUP_CHUNK_BYTES, Step, Walk};
+
+/// Batch boundaries that the tail remembers, so that readers near the end of the log need no index and no scan.
+const BOUNDARIES_MAX: usize = 32;
+
+/// Path of a segment's file: 20 digits of the base offset and the kind.
+pub(crate) fn path_of(dir: &Path, base: i64, kind: &str) -> PathBuf {
+    dir.join(format!("{base:020}.{kind}"))
+}
+
+/// A timestamp and the last offset of the first batch that reached it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MaxTimestamp {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+}
+
+/// A segment as the log knows it. The last one of a log is active and has a [`Tail`] besides.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Offset that its files are named after.
+    pub(crate) base: i64,
+    /// Exclusive end: the next segment's base, or the LEO.
+    pub(crate) end: i64,
+    /// Bytes of whole batches in the `.log` file.
+    pub(crate) size: u64,
+    /// Open while it is written to or not flushed yet.
+    file: OnceLock<Arc<File>>,
+    /// Greatest timestamp, once known.
+    pub(crate) max_timestamp: OnceLock<Option<MaxTimestamp>>,
+    /// Its index files were written and not synced since it was sealed.
+    pub(crate) indexes_unsynced: bool,
+}
+
+impl Segment {
+    pub(crate) fn new(base: i64, end: i64, size: u64) -> Self {
+        Self {
+            base,
+            end,
+            size,
+            file: OnceLock::new(),
+            max_timestamp: OnceLock::new(),
+            indexes_unsynced: false,
+        }
+    }
+
+    /// Opens the file, creating it (empty) if `create`.
+    fn open_file(&self, dir: &Path, create: bool) -> Result<Arc<File>, LogError> {
+        let path = path_of(dir, self.base, "log");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if create {
+            options.create(true).truncate(true);
+        }
+        options.open(&path).map(Arc::new).at("open", &path)
+    }
+
+    /// Creates the file anew, empty, and keeps it open.
+    pub(crate) fn create(dir: &Path, base: i64) -> Result<Self, LogError> {
+        let segment = Self::new(base, base, 0);
+        let file = segment.open_file(dir, true)?;
+        let _ = segment.file.set(file);
+        Ok(segment)
+    }
+
+    /// The file, kept open from now on.
+    pub(crate) fn kept_file(&self, dir: &Path) -> Result<&Arc<File>, LogError> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = self.open_file(dir, false)?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    /// The file, opened for this use only unless it is open already.
+    pub(crate) fn any_file(&self, dir: &Path) -> Result<Arc<File>, LogError> {
+        match self.file.get() {
+            Some(file) => Ok(Arc::clone(file)),
+            None => self.open_file(dir, false),
+        }
+    }
+
+    /// Takes note that the file was cut; the file stays open.
+    pub(crate) fn cut(&mut self, end: i64, size: u64) {
+        (self.end, self.size) = (end, size);
+        self.max_timestamp = OnceLock::new();
+        self.indexes_unsynced = false;
+    }
+
+    /// Lets go of the file.
+    pub(crate) fn release(&mut self) {
+        self.file.take();
+    }
+
+    pub(crate) fn damaged(&self, dir: &Path, position: u64, reason: &'static str) -> LogError {
+        LogError::Damaged { file: path_of(dir, self.base, "log"), position, reason }
+    }
+}
+
+/// What only the active segment has: its growing indexes and the last batch boundaries.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) index: SparseIndex<OffsetEntry>,
+    pub(crate) time: SparseIndex<TimeEntry>,
+    /// Bytes of batches since the last index entry.
+    pub(crate) bytes_since_index: u64,
+    pub(crate) max_timestamp: Option<MaxTimestamp>,
+    /// Base offset and position of the last batches, without a hole up to the end.
+    boundaries: VecDeque<(i64, u64)>,
+}
+
+impl Tail {
+    pub(crate) fn empty() -> Self {
+        Self {
+            index: SparseIndex::empty(),
+            time: SparseIndex::empty(),
+            bytes_since_index: 0,
+            max_timestamp: None,
+            boundaries: VecDeque::new(),
+        }
+    }
+
+    /// Takes note of the batch that was written at `position` of the segment with this base.
+    pub(crate) fn note(
+        &mut self,
+        base: i64,
+        position: u64,
+        header: &BatchHeader,
+        interval_bytes: u32,
+    ) {
+        let last_offset = header.last_offset();
+        if self.max_timestamp.is_none_or(|max| header.max_timestamp > max.timestamp) {
+            self.max_timestamp =
+                Some(MaxTimestamp { timestamp: header.max_timestamp, offset: last_offset });
+        }
+        if self.bytes_since_index > u64::from(interval_bytes)
+            && let (Ok(offset), Ok(position)) =
+                (u32::try_from(last_offset - base), u32::try_from(position))
+        {
+            self.index.push(OffsetEntry { offset, position });
+            self.note_time(base);
+            self.bytes_since_index = 0;
+        }
+        self.bytes_since_index += header.size() as u64;
+        self.remember(header.base_offset, position);
+    }
+
+    /// Remembers where a batch begins.
+    pub(crate) fn remember(&mut self, base_offset: i64, position: u64) {
+        if self.boundaries.len() >= BOUNDARIES_MAX {
+            self.boundaries.pop_front();
+        }
+        self.boundaries.push_back((base_offset, position));
+    }
+
+    /// Adds a time index entry if the greatest timestamp grew since the last one.
+    pub(crate) fn note_time(&mut self, base: i64) {
+        let Some(max) = self.max_timestamp else { return };
+        let grew = self.time.last().is_none_or(|last| max.timestamp > last.timestamp);
+        if grew && let Ok(offset) = u32::try_from(max.offset - base) {
+            self.time.push(TimeEntry { timestamp: max.timestamp, offset });
+        }
+    }
+
+    /// Writes the waiting index entries; creates both files if need be.
+    pub(crate) fn write_indexes(&mut self, dir: &Path, base: i64) -> Result<(), LogError> {
+        let path = path_of(dir, base, "index");
+        self.index.write_pending(&path).at("write", &path)?;
+        let path = path_of(dir, base, "timeindex");
+        self.time.write_pending(&path).at("write", &path)
+    }
+
+    /// Where the batch with `offset` begins, and its base: known only for the last batches.
+    pub(crate) fn boundary_of(&self, offset: i64) -> Option<(u64, i64)> {
+        let after = self.boundaries.partition_point(|(base, _)| *base <= offset);
+        let (base, position) = *self.boundaries.get(after.checked_sub(1)?)?;
+        Some((position, base))
+    }
+
+    /// The last boundary at or below a position: known only for the last batches.
+    pub(crate) fn boundary_below(&self, position: u64) -> Option<(u64, i64)> {
+        let after = self.boundaries.partition_point(|(_, at)| *at <= position);
+        let (base, position) = *self.boundaries.get(after.checked_sub(1)?)?;
+        Some((position, base))
+    }
+
+    /// The boundary that follows the remembered batch at `position`; `None` if that is the last batch.
+    pub(crate) fn boundary_after(&self, position: u64) -> Option<(u64, i64)> {
+        let after = self.boundaries.partition_point(|(_, at)| *at <= position);
+        self.boundaries.get(after).map(|(base, at)| (*at, *base))
+    }
+}
+
+/// Finds batches in one segment.
+pub(crate) struct Finder<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) segment: &'a Segment,
+    /// Only for the active segment.
+    pub(crate) tail: Option<&'a Tail>,
+    pub(crate) file: &'a File,
+}
+
+impl Finder<'_> {
+    fn hint(&self, wanted: impl Fn(&OffsetEntry) -> bool) -> Result<u64, LogError> {
+        let path = path_of(self.dir, self.segment.base, "index");
+        let entry = match self.tail {
+            Some(tail) => tail.index.find_last(&path, wanted),
+            None => find_last_on_disk(&path, wanted),
+        };
+        let Some(entry) = entry.at("read", &path)? else { return Ok(0) };
+        let fits = entry_fits(self.file, self.segment, entry)
+            .at("read", &path_of(self.dir, self.segment.base, "log"))?;
+        Ok(if fits.is_some() { u64::from(entry.position) } else { 0 })
+    }
+
+    /// The first batch from `position` on for which `found` holds; `None` if there is none.
+    fn walk(
+        &self,
+        position: u64,
+        mut found: impl FnMut(u64, &BatchHeader) -> bool,
+    ) -> Result<Option<(u64, BatchHeader)>, LogError> {
+        let mut walk = Walk::new(self.file, self.segment.size, position, LOOKUP_CHUNK_BYTES);
+        loop {
+            let step = walk.next().at("read", &path_of(self.dir, self.segment.base, "log"))?;
+            match step {
+                Step::Batch(at, header) if found(at, &header) => return Ok(Some((at, header))),
+                Step::Batch(..) => {}
+                Step::End => return Ok(None),
+                Step::Bad(at, _) => {
+                    return Err(self.segment.damaged(self.dir, at, "no whole batch"));
+                }
+            }
+        }
+    }
+
+    /// The batch that holds `offset`, or the first one after it; `None` if the segment ends before.
+    pub(crate) fn batch_of(&self, offset: i64) -> Result<Option<(u64, BatchHeader)>, LogError> {
+        let base = self.segment.base;
+        let from = self.hint(|e| base + i64::from(e.offset) <= offset)?;
+        self.walk(from, |_, header| header.last_offset() >= offset)
+    }
+
+    /// The last batch boundary at or below `limit` and above `from` (itself a boundary), with the offset there; `None` if the
+    /// batch at `from` ends beyond `limit`.
+    pub(crate) fn boundary_below(
+        &self,
+        from: u64,
+        limit: u64,
+    ) -> Result<Option<(u64, i64)>, LogError> {
+        let hint = self.hint(|e| u64::from(e.position) <= limit)?;
+        let mut boundary = None;
+        self.walk(hint.max(from), |at, header| {
+            if at > from && at <= limit {
+                boundary = Some((at, header.base_offset));
+            }
+            at + header.size() as u64 > limit
+        })?;
+        Ok(boundary)
+    }
+
+    /// The first batch, from the one with `offset` on, whose greatest timestamp is at least `timestamp`.
+    pub(crate) fn reaches(
+        &self,
+        offset: i64,
+        timestamp: i64,
+    ) -> Result<Option<(u64, BatchHeader)>, LogError> {
+        let base = self.segment.base;
+        let from = self.hint(|e| base + i64::from(e.offset) <= offset)?;
+        self.walk(from, |_, header| {
+            header.last_offset() >= offset && header.max_timestamp >= timestamp
+        })
+    }
+}
+
+/// The header that an index entry points at, if it is the batch that the entry means.
+pub(crate) fn entry_fits(
+    file: &File,
+    segment: &Segment,
+    entry: OffsetEntry,
+) -> io::Result<Option<BatchHeader>> {
+    let position = u64::from(entry.position);
+    match Walk::new(file, segment.size, position, crate::batch::HEADER_BYTES).next()? {
+        Step::Batch(_, header)
+            if header.last_offset() == segment.base + i64::from(entry.offset) =>
+        {
+            Ok(Some(header))
+        }
+        _ => Ok(None),
+    }
+}
