@@ -36,16 +36,22 @@ impl LeaderEpochs {
         self.entries.last().map(|e| e.epoch)
     }
 
-    /// Notes that `epoch` begins at `start_offset`. Returns whether anything changed.
+    /// Notes that `epoch` begins at `start_offset`, the present LEO. Returns whether anything changed.
     ///
-    /// Entries of the same or a later start are superseded (they had no record); an epoch that is not newer than the
-    /// latest is ignored.
+    /// Entries of the same or a later start have no record and are superseded, **also by an older epoch**: a leader that
+    /// wrote nothing becomes a follower and fetches records older than its own epoch (KIP-101; without it those records
+    /// would be taken for the newer epoch's, and the replica would be reset for ever). Below that, an epoch that is not
+    /// newer than the latest is ignored.
     pub fn assign(&mut self, epoch: LeaderEpoch, start_offset: Offset) -> bool {
-        if self.latest().is_some_and(|latest| epoch <= latest) {
+        if self.entries.last() == Some(&EpochStart { epoch, start_offset }) {
             return false;
         }
+        let before = self.entries.len();
         while self.entries.last().is_some_and(|e| e.start_offset >= start_offset) {
             self.entries.pop();
+        }
+        if self.latest().is_some_and(|latest| epoch <= latest) {
+            return self.entries.len() != before;
         }
         self.entries.push(EpochStart { epoch, start_offset });
         true
@@ -143,6 +149,17 @@ mod tests {
         assert!(t.assign(LeaderEpoch(3), Offset(10)));
         assert_eq!(t, table(&[(1, 0), (3, 10)]));
         assert!(!t.assign(LeaderEpoch(3), Offset(12)));
+    }
+
+    #[test]
+    fn an_epoch_without_records_gives_way_to_older_records_too() {
+        let mut t = table(&[(0, 0), (2, 5)]);
+        assert!(t.assign(LeaderEpoch(1), Offset(5)), "fetched records of epoch 1 follow at 5");
+        assert_eq!(t, table(&[(0, 0), (1, 5)]));
+        let mut t = table(&[(0, 0), (2, 5)]);
+        assert!(t.assign(LeaderEpoch(0), Offset(5)), "more records of epoch 0 follow at 5");
+        assert_eq!(t, table(&[(0, 0)]));
+        assert!(!t.assign(LeaderEpoch(0), Offset(7)));
     }
 
     #[test]
