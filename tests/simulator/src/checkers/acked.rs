@@ -1,0 +1,133 @@
+//! I6: what was acknowledged at acks=all is in the log of every leader of a later epoch.
+
+use barnabas_types::{LeaderEpoch, Offset};
+
+use super::{Checkers, History, Life, Promise};
+use crate::disk::{Directory, Record};
+
+impl Checkers {
+    /// A produce at acks=all succeeded.
+    pub fn acked(&mut self, life: &Life, epoch: LeaderEpoch, base: Offset, records: &[Record]) {
+        let Some(history) = self.histories.get_mut(life) else { return };
+        let mut missing = None;
+        for (index, record) in records.iter().enumerate() {
+            let offset = base.0 + index as i64;
+            let promise = Promise { record: *record, made_in: epoch };
+            if let Some((later, log)) = &history.newest_leader
+                && *later > epoch
+                && !holds(log, offset, &promise)
+            {
+                if !history.excused(&promise, *later) {
+                    missing = Some((offset, *later));
+                }
+                continue;
+            }
+            history.acked.insert((offset, epoch), promise);
+        }
+        if let Some((offset, later)) = missing {
+            self.broken(
+                "I6",
+                format!(
+                    "{} offset {offset}: acknowledged in epoch {epoch}, while the leader of epoch {later} began without it",
+                    life.0
+                ),
+            );
+        }
+    }
+
+    /// A leader begins: what was promised before is in its log, or its loss is allowed.
+    pub fn leader_begins(
+        &mut self,
+        life: &Life,
+        epoch: LeaderEpoch,
+        (broker, process): (usize, u32),
+        directory: &Directory,
+    ) {
+        self.claimed(life, epoch, broker, process);
+        self.whole_log(life, broker, directory);
+        let Some(history) = self.histories.get_mut(life) else { return };
+        let log = &directory.records;
+        let mut lossy = history.unclean.contains(&epoch);
+        let mut broken = Vec::new();
+        if let Some(text) = acked_in(history, epoch, log, &mut lossy) {
+            broken.push(("I6", text));
+        }
+        if let Some(text) = visible_in(history, epoch, log, &mut lossy) {
+            broken.push(("V", text));
+        }
+        let newest = history.newest_leader.as_ref().map(|(newest, _)| *newest);
+        if newest.is_none_or(|newest| newest < epoch) {
+            history.newest_leader = Some((epoch, log.clone()));
+            if lossy {
+                history.lossy = Some((epoch, log.clone()));
+                history.shown.retain(|shown, _| *shown >= epoch);
+            }
+        }
+        self.losses_met += u64::from(lossy);
+        for (invariant, text) in broken {
+            let text = format!("{} broker {} begins epoch {epoch}: {text}", life.0, broker + 1);
+            self.broken(invariant, text);
+        }
+    }
+}
+
+fn holds(log: &[Record], offset: i64, promise: &Promise) -> bool {
+    usize::try_from(offset).ok().and_then(|at| log.get(at)) == Some(&promise.record)
+}
+
+fn acked_in(
+    history: &mut History,
+    epoch: LeaderEpoch,
+    log: &[Record],
+    lossy: &mut bool,
+) -> Option<String> {
+    let gone: Vec<((i64, LeaderEpoch), Promise)> = history
+        .acked
+        .iter()
+        .filter(|((offset, _), p)| p.made_in < epoch && !holds(log, *offset, p))
+        .map(|(key, p)| (*key, *p))
+        .collect();
+    let mut text = None;
+    for (key, promise) in gone {
+        if history.excused(&promise, epoch) {
+            history.acked.remove(&key);
+            *lossy = true;
+        } else if text.is_none() {
+            let (offset, made_in) = key;
+            text = Some(format!(
+                "offset {offset}, acknowledged at acks=all in epoch {made_in}, is not in its log of {} records",
+                log.len()
+            ));
+        }
+    }
+    text
+}
+
+fn visible_in(
+    history: &mut History,
+    epoch: LeaderEpoch,
+    log: &[Record],
+    lossy: &mut bool,
+) -> Option<String> {
+    let gone = history
+        .visible
+        .iter()
+        .enumerate()
+        .find(|(offset, p)| p.made_in < epoch && !holds(log, *offset as i64, p))
+        .map(|(offset, _)| offset)?;
+    let text = history.visible[gone..]
+        .iter()
+        .find(|p| p.made_in < epoch && !history.excused(p, epoch))
+        .map(|p| {
+            format!(
+                "offset {gone} and what follows was shown to consumers in epoch {}, and is not in its log of {} records",
+                p.made_in,
+                log.len()
+            )
+        });
+    if text.is_none() {
+        history.visible.truncate(gone);
+        *lossy = true;
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! I3 offsets in order, I5 two replicas agree below both high watermarks.
+
+use barnabas_types::{Offset, invariants};
+
+use super::history::common_prefix;
+use super::{Checkers, Life};
+use crate::disk::{Directory, Record};
+
+/// A replica as it is now.
+#[derive(Clone, Copy)]
+pub struct ReplicaView<'a> {
+    /// On which broker.
+    pub broker: usize,
+    /// Its high watermark, exclusive.
+    pub high_watermark: Offset,
+    /// Its log.
+    pub directory: &'a Directory,
+}
+
+impl Checkers {
+    /// I3, and that the core and the disk agree on the LEO.
+    pub fn offsets(
+        &mut self,
+        life: &Life,
+        view: ReplicaView<'_>,
+        log_end: Offset,
+        flushed: Offset,
+    ) {
+        let (broker, hw) = (view.broker + 1, view.high_watermark);
+        if !invariants::i3_offsets_in_order(Offset(0), hw, log_end, flushed) {
+            self.broken(
+                "I3",
+                format!("{} broker {broker}: HW {hw}, LEO {log_end}, flushed {flushed}", life.0),
+            );
+        }
+        let on_disk = view.directory.log_end();
+        if log_end != on_disk {
+            self.broken(
+                "I3",
+                format!(
+                    "{} broker {broker}: LEO {log_end}, but the disk ends at {on_disk}",
+                    life.0
+                ),
+            );
+        }
+        if flushed > view.directory.durable {
+            let durable = view.directory.durable;
+            self.broken(
+                "I3",
+                format!("{} broker {broker}: flushed {flushed}, but durable {durable}", life.0),
+            );
+        }
+    }
+
+    /// I5 between two replicas. After an allowed loss a replica that has not met the new leader yet counts only as far
+    /// as it agrees with the log with which that leader began.
+    pub fn agree(&mut self, life: &Life, a: ReplicaView<'_>, b: ReplicaView<'_>) {
+        let Some(history) = self.histories.get(life) else { return };
+        let sure = |view: &ReplicaView<'_>| {
+            let records: &[Record] = &view.directory.records;
+            let end = usize::try_from(view.high_watermark.0).unwrap_or(0);
+            match &history.lossy {
+                Some((epoch, base)) if view.directory.last_epoch().is_none_or(|e| e < *epoch) => {
+                    end.min(common_prefix(records, base))
+                }
+                _ => end,
+            }
+        };
+        let end = sure(&a).min(sure(&b));
+        let same = common_prefix(&a.directory.records, &b.directory.records);
+        if same < end {
+            let text = format!(
+                "{} offset {same}: brokers {} and {} differ below both high watermarks {} and {}",
+                life.0,
+                a.broker + 1,
+                b.broker + 1,
+                a.high_watermark,
+                b.high_watermark
+            );
+            self.broken("I5", text);
+        }
+    }
+}

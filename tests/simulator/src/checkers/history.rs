@@ -1,0 +1,97 @@
+//! What one life of a partition has promised, and what the loss table excuses.
+
+use std::collections::BTreeMap;
+
+use barnabas_types::{BrokerId, FlushMode, LeaderEpoch, Offset, PartitionEpoch, TopicConfig};
+
+use crate::disk::Record;
+
+/// A record that somebody relies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promise {
+    /// The record.
+    pub record: Record,
+    /// Epoch of the leader that promised it.
+    pub made_in: LeaderEpoch,
+}
+
+/// One life of a partition.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Settings, fixed for the run.
+    pub config: TopicConfig,
+    /// Leader by epoch, as the store had it (I1).
+    pub(super) chosen: BTreeMap<LeaderEpoch, BrokerId>,
+    /// Who took up the role in an epoch: broker and life (I1).
+    pub(super) claimed: BTreeMap<LeaderEpoch, (usize, u32)>,
+    /// Newest epochs in the store (I2).
+    pub(super) newest: (LeaderEpoch, PartitionEpoch),
+    /// By offset: which record each epoch put there (LM).
+    pub(super) names: Vec<Vec<Record>>,
+    /// By offset: what consumers have seen (V).
+    pub(super) visible: Vec<Promise>,
+    /// By offset and epoch: acknowledged at acks=all (I6).
+    pub(super) acked: BTreeMap<(i64, LeaderEpoch), Promise>,
+    /// The newest leader that began: its epoch and the log with which it began.
+    pub(super) newest_leader: Option<(LeaderEpoch, Vec<Record>)>,
+    /// Epochs of unclean elections.
+    pub(super) unclean: Vec<LeaderEpoch>,
+    /// Copies of a record (by value) that host crashes destroyed.
+    pub(super) copies_lost: BTreeMap<u64, u32>,
+    /// The greatest HW shown in each leader epoch (I4).
+    pub(super) shown: BTreeMap<LeaderEpoch, Offset>,
+    /// The last leader that began without something promised, and its log then.
+    pub(super) lossy: Option<(LeaderEpoch, Vec<Record>)>,
+}
+
+impl History {
+    /// A new life.
+    #[must_use]
+    pub fn new(config: TopicConfig) -> Self {
+        Self {
+            config,
+            chosen: BTreeMap::new(),
+            claimed: BTreeMap::new(),
+            newest: (LeaderEpoch(-1), PartitionEpoch(-1)),
+            names: Vec::new(),
+            visible: Vec::new(),
+            acked: BTreeMap::new(),
+            newest_leader: None,
+            unclean: Vec::new(),
+            copies_lost: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            lossy: None,
+        }
+    }
+
+    /// A host crash destroyed a copy of these.
+    pub fn lost_copies(&mut self, records: &[Record]) {
+        for record in records {
+            *self.copies_lost.entry(record.value).or_default() += 1;
+        }
+    }
+
+    /// Whether the loss table allows that a leader of `epoch` begins without what was promised: an unclean election
+    /// between promise and leader, or (async) as many copies destroyed by host crashes as min.insync asks for.
+    #[must_use]
+    pub(super) fn excused(&self, promise: &Promise, epoch: LeaderEpoch) -> bool {
+        let unclean = self.unclean.iter().any(|u| promise.made_in < *u && *u <= epoch);
+        let lost = self.copies_lost.get(&promise.record.value).copied().unwrap_or(0);
+        let crashed =
+            self.config.flush_mode == FlushMode::Async && lost >= self.config.min_insync_replicas;
+        unclean || crashed
+    }
+
+    /// Whether what a leader of `epoch` says is of a time before an allowed loss: nobody relies on it any more.
+    #[must_use]
+    pub(super) fn is_before_loss(&self, epoch: LeaderEpoch) -> bool {
+        self.lossy.as_ref().is_some_and(|(lossy, _)| epoch < *lossy)
+            || self.unclean.iter().any(|u| epoch < *u)
+    }
+}
+
+/// How many records two logs have in common from the start.
+#[must_use]
+pub(super) fn common_prefix(a: &[Record], b: &[Record]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}

@@ -1,0 +1,136 @@
+//! What a run reached: a green run that never failed over, truncated or lost anything proves nothing.
+
+macro_rules! reached {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
+        /// Something that must happen now and then.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Reached {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reached {
+            /// All of them.
+            pub const ALL: &'static [(Reached, &'static str)] =
+                &[$((Reached::$variant, $text),)*];
+        }
+    };
+}
+
+reached! {
+    /// A partition got another leader.
+    Failover = "failover",
+    /// A follower cut its log by epoch.
+    Truncation = "truncation",
+    /// A leader began without something promised, as the loss table allows.
+    LossDetected = "allowed loss met",
+    /// The ISR lost a member.
+    IsrShrink = "ISR shrink",
+    /// The ISR gained a member.
+    IsrExpand = "ISR expand",
+    /// A leaderless partition was elected from the longest log of all replicas.
+    LongestLog = "R8 election",
+    /// An unclean election.
+    Unclean = "unclean election",
+    /// A partition had no leader.
+    Leaderless = "leaderless",
+    /// A controller was elected after the first.
+    ControllerChange = "controller change",
+    /// Two terms were alive at once.
+    TwoTerms = "two terms at once",
+    /// A write met a newer controller epoch.
+    FencedWrite = "fenced write",
+    /// A write met another version.
+    WriteConflict = "write conflict",
+    /// A write's outcome was not known.
+    UnknownOutcome = "unknown outcome",
+    /// A write landed after its outcome had been given up.
+    LateWrite = "late write",
+    /// A broker refused a push.
+    PushRefused = "push refused",
+    /// A late or duplicate fetch answer changed nothing.
+    LateAnswer = "late answer dropped",
+    /// A produce at acks=all was acknowledged.
+    AckedAll = "acked at acks=all",
+    /// The same after the first leader epoch.
+    AckedAfterFailover = "acked after failover",
+    /// A produce at acks=all ended without success.
+    NotAcked = "acks=all refused",
+    /// A process was killed.
+    ProcessCrash = "process crash",
+    /// A host was lost.
+    HostCrash = "host crash",
+    /// A host crash cost records.
+    TailLost = "tail lost",
+    /// The lost-tail mark was cleared.
+    MarkCleared = "tail mark cleared",
+    /// A process was stopped and went on.
+    Pause = "pause",
+    /// A live broker's session expired.
+    SessionExpired = "session expired",
+    /// `/controller` was deleted under a live controller.
+    ControllerDeleted = "/controller deleted",
+    /// A link was cut.
+    Cut = "cut",
+    /// A message was dropped.
+    Dropped = "message dropped",
+    /// A message came twice.
+    Duplicated = "message duplicated",
+    /// An ISR proposal was refused.
+    ProposalRefused = "proposal refused",
+    /// A topic was created.
+    TopicCreated = "topic created",
+    /// A topic was deleted.
+    TopicDeleted = "topic deleted",
+    /// A name was created again.
+    TopicRecreated = "topic re-created",
+    /// A directory of an earlier life was put away.
+    Stray = "stray directory",
+    /// Two brokers held the role of leader at once.
+    TwoLeaders = "two live leaders",
+}
+
+/// How often each was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    counts: Vec<u64>,
+    /// Events of the scheduler.
+    pub events: u64,
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self { counts: vec![0; Reached::ALL.len()], events: 0 }
+    }
+}
+
+impl Coverage {
+    /// Counts one.
+    pub fn reach(&mut self, what: Reached) {
+        self.counts[what as usize] += 1;
+    }
+
+    /// How often.
+    #[must_use]
+    pub fn count(&self, what: Reached) -> u64 {
+        self.counts[what as usize]
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.events += other.events;
+    }
+
+    /// Name and count of each.
+    pub fn lines(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Reached::ALL.iter().map(|(what, text)| (*text, self.count(*what)))
+    }
+
+    /// What was never reached.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.lines().filter(|(_, count)| *count == 0).map(|(text, _)| text).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Everything that the scheduler can deliver: to the ensemble, to a process, to the clients, to the hand that breaks things.
+
+use barnabas_controller_core::{AlterPartition, ReplicaReport, SessionId};
+use barnabas_replica::{FetchAnswer, FollowerFetch, IsrProposal};
+use barnabas_types::{
+    Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ControllerEpoch, Incarnation, Offset,
+    PartitionState, TopicId, TopicName, TopicPartition,
+};
+
+use crate::disk::Record;
+use crate::store::{Answer, Request, Watch};
+use crate::swarm::Operation;
+
+/// Index of a broker in the world; its id is the index + 1.
+pub type Ix = usize;
+
+/// One scheduled thing.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields' types and names say what they are")]
+pub enum Happening {
+    /// A request of a session reaches the ensemble.
+    Store { from: Ix, life: u32, session: SessionId, id: u64, request: Request, answered: bool },
+    /// The ensemble has not heard of a session for its timeout, unless it has (then the generation differs).
+    SessionTimeout { session: SessionId, generation: u64 },
+    /// Something reaches a process. `life`: only that incarnation; `from`: who sent it over the network.
+    Input { to: Ix, life: Option<u32>, from: Option<Ix>, input: Input },
+    /// A producer acts.
+    Produce,
+    /// Something is done on purpose.
+    Operate,
+    /// The same, named.
+    Perform(Operation),
+    /// A dead broker starts.
+    Restart { broker: Ix },
+    /// A stopped process goes on.
+    Continue { broker: Ix, life: u32 },
+    /// The ensemble is reachable again.
+    HealStore { broker: Ix },
+    /// A direction between two brokers works again.
+    HealLink { from: Ix, to: Ix },
+    /// In the liveness phase: is everything well?
+    Judge,
+}
+
+/// A controller's push.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Who pushes.
+    pub controller: (BrokerId, ControllerEpoch),
+    /// For which incarnation.
+    pub target: BrokerEpoch,
+    /// Version of the image after it.
+    pub version: u64,
+    /// What changed.
+    pub delta: ClusterDelta,
+}
+
+/// What reaches a process.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields' types and names say what they are")]
+pub enum Input {
+    /// The ensemble answered.
+    StoreAnswer { session: SessionId, id: u64, answer: Answer },
+    /// A request's outcome will never be known.
+    StoreUnknown { session: SessionId, id: u64 },
+    /// A watch fired.
+    Watch(Watch),
+    /// The connection to the ensemble broke.
+    StoreDown { session: SessionId },
+    /// It is back.
+    StoreUp { session: SessionId },
+    /// It has been away for half a session.
+    StoreHalfAway { session: SessionId, generation: u64 },
+    /// The session turned out to be expired.
+    StoreExpired { session: SessionId },
+    /// Try to get a session.
+    TryConnect,
+    /// The wait for a stranger's registration is over.
+    AwaitedEnough { session: SessionId },
+    /// Time passed.
+    Tick,
+    /// A push arrives.
+    Push(Box<Update>),
+    /// A push was applied.
+    PushAck {
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        term: ControllerEpoch,
+        version: u64,
+        reports: Vec<(TopicPartition, ReplicaReport)>,
+    },
+    /// A push has not been acknowledged for long.
+    PushOverdue { term: ControllerEpoch, broker: BrokerId, broker_epoch: BrokerEpoch, version: u64 },
+    /// A leader proposes an ISR to the controller.
+    Alter { correlation: u64, life: u32, proposal: Box<AlterPartition> },
+    /// The controller answers.
+    AlterAnswer {
+        partition: TopicPartition,
+        correlation: u64,
+        proposal: IsrProposal,
+        answer: Result<PartitionState, Condition>,
+    },
+    /// No answer came.
+    AlterOverdue { partition: TopicPartition, incarnation: Incarnation, correlation: u64 },
+    /// A follower fetches.
+    Fetch { partition: TopicPartition, correlation: u64, life: u32, fetch: FollowerFetch },
+    /// A leader answers a fetch.
+    Fetched {
+        partition: TopicPartition,
+        correlation: u64,
+        answer: FetchAnswer,
+        records: Vec<Record>,
+    },
+    /// Fetch now, if this replica follows.
+    FetchNow { partition: TopicPartition },
+    /// No answer came.
+    FetchOverdue { partition: TopicPartition, correlation: u64 },
+    /// A parked fetch has waited long enough.
+    ParkOver { partition: TopicPartition, from: Ix, correlation: u64 },
+    /// A producer's request.
+    Produce { partition: TopicPartition, acks: Acks, values: Vec<u64> },
+    /// It waited too long.
+    ProduceOverdue { partition: TopicPartition, incarnation: Incarnation, waiter: u64 },
+    /// Flush a partition.
+    Flush { partition: TopicPartition, incarnation: Incarnation },
+    /// A flush that covers everything below `to` is done, if nothing was truncated since.
+    FlushDone { partition: TopicPartition, incarnation: Incarnation, to: Offset, truncations: u64 },
+    /// An operator wants a topic.
+    CreateTopic { name: TopicName, id: TopicId },
+    /// An operator wants it gone.
+    DeleteTopic { name: TopicName },
+}

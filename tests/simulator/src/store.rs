@@ -1,0 +1,437 @@
+//! ZooKeeper as the protocol sees it: typed nodes with czxid and version, ephemeral owners, one-shot watches, atomic multis.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barnabas_controller_core::{ControllerNode, PartitionWrite, RegistrationNode, SessionId};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, DirectoryId, Incarnation, PartitionEpoch,
+    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+};
+
+use crate::mutation::Mutation;
+
+/// `/brokers/topics/T` with everything below it.
+#[derive(Clone, Debug)]
+pub struct TopicNode {
+    /// Id and czxid.
+    pub incarnation: Incarnation,
+    /// Settings.
+    pub config: TopicConfig,
+    /// Settings as typed.
+    pub overrides: BTreeMap<String, String>,
+    /// Assignment and state node.
+    pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+}
+
+/// `/brokers/ids/N`.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// Owner, czxid, version, directory.
+    pub node: RegistrationNode,
+    /// What the controller reads from it.
+    pub image: BrokerImage,
+}
+
+/// A write of a term: checks `/controller_epoch` at the version of the election.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// The term.
+    pub epoch: ControllerEpoch,
+    /// Version of `/controller_epoch` after the election.
+    pub version: i32,
+}
+
+/// What can be asked.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields' types and names say what they are")]
+pub enum Request {
+    /// Plain create, ephemeral.
+    CreateRegistration { broker: BrokerId, directory: DirectoryId, tail_lost: bool },
+    /// After a `sync`.
+    ReadRegistration { broker: BrokerId },
+    /// At a version.
+    DeleteRegistration { broker: BrokerId, version: i32 },
+    /// Exists with a watch.
+    WatchRegistration { broker: BrokerId },
+    /// After a `sync`.
+    ReadEpoch,
+    /// `/controller` with a watch; the epoch node is read by a request of its own afterwards.
+    ReadController,
+    /// The second half of `ReadController`.
+    ReadEpochAfter { controller: Option<ControllerNode> },
+    /// The election's multi.
+    Race { broker: BrokerId, epoch: ControllerEpoch, version: i32 },
+    /// All registrations, with a watch on the children.
+    ReadBrokers { term: ControllerEpoch },
+    /// Names of the topics.
+    ListTopics { term: ControllerEpoch },
+    /// One topic whole, and whether it is marked for deletion.
+    ReadTopic { term: ControllerEpoch, topic: TopicName },
+    /// A conditional write of a state node.
+    WritePartition { fence: Fence, write: PartitionWrite },
+    /// Reads the epoch node and the state node, to resolve an unknown outcome.
+    ReadPartition { fence: Fence, write: PartitionWrite },
+    /// Creates a topic.
+    CreateTopic { fence: Fence, creation: Creation },
+    /// Reads the epoch node and the topic, to resolve an unknown outcome.
+    ReadCreated { fence: Fence, creation: Creation },
+    /// First step of a deletion: the mark.
+    MarkDelete { fence: Fence, deletion: Deletion },
+    /// Second step: the tree and the mark.
+    RemoveTopic { fence: Fence, deletion: Deletion },
+}
+
+/// A topic to create.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    /// The core's name for the write.
+    pub write: barnabas_controller_core::WriteId,
+    /// Name.
+    pub name: TopicName,
+    /// Id.
+    pub topic_id: TopicId,
+    /// Settings as typed.
+    pub overrides: BTreeMap<String, String>,
+    /// Settings parsed (the shell's part).
+    pub config: TopicConfig,
+    /// First states.
+    pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+}
+
+/// A topic to delete.
+#[derive(Clone, Debug)]
+pub struct Deletion {
+    /// The core's name for the write.
+    pub write: barnabas_controller_core::WriteId,
+    /// Name.
+    pub name: TopicName,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields' types and names say what they are")]
+pub enum Answer {
+    /// Applied, nothing more to say.
+    Done,
+    /// A node was created with this czxid.
+    Created(i64),
+    /// The node was there.
+    NodeExists,
+    /// The node was not there.
+    NoNode,
+    /// The node was at another version.
+    BadVersion,
+    /// `/controller_epoch` was at another version than the fence.
+    EpochMoved,
+    /// A registration.
+    Registration(Option<RegistrationNode>),
+    /// `/controller_epoch`.
+    Epoch { epoch: ControllerEpoch, version: i32 },
+    /// `/controller`.
+    Controller(Option<ControllerNode>),
+    /// Registered brokers.
+    Brokers(BTreeMap<BrokerId, BrokerImage>),
+    /// Topic names.
+    Topics(Vec<TopicName>),
+    /// A topic; its deletion mark.
+    Topic(Option<TopicNode>, bool),
+    /// A state node, `None` if it is not there.
+    State(Option<PartitionState>),
+    /// The session is expired: nothing was done.
+    SessionExpired,
+}
+
+/// Who is told of a change; each watch fires once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// `/controller` changed.
+    Controller(SessionId),
+    /// The children of `/brokers/ids` changed.
+    Brokers(SessionId),
+    /// `/brokers/ids/N` is gone.
+    Registration(SessionId),
+}
+
+/// The ensemble.
+#[derive(Debug, Default)]
+pub struct Store {
+    zxid: i64,
+    sessions_begun: i64,
+    live_sessions: BTreeSet<SessionId>,
+    /// `/controller_epoch` and its version.
+    pub controller_epoch: (ControllerEpoch, i32),
+    /// `/controller`.
+    pub controller: Option<ControllerNode>,
+    /// `/brokers/ids`.
+    pub registrations: BTreeMap<BrokerId, Registration>,
+    /// `/brokers/topics`.
+    pub topics: BTreeMap<TopicName, TopicNode>,
+    /// `/admin/delete_topics`.
+    pub delete_marks: BTreeSet<TopicName>,
+    controller_watches: BTreeSet<SessionId>,
+    broker_watches: BTreeSet<SessionId>,
+    registration_watches: BTreeMap<BrokerId, BTreeSet<SessionId>>,
+    fired: Vec<Watch>,
+    /// The planted bug, if any.
+    pub mutation: Option<Mutation>,
+}
+
+impl Store {
+    /// A new session.
+    pub fn begin_session(&mut self) -> SessionId {
+        self.sessions_begun += 1;
+        let session = SessionId(0x1000 + self.sessions_begun);
+        self.live_sessions.insert(session);
+        session
+    }
+
+    /// Whether the ensemble still holds the session.
+    #[must_use]
+    pub fn is_live(&self, session: SessionId) -> bool {
+        self.live_sessions.contains(&session)
+    }
+
+    /// Ends a session: its ephemeral nodes go. `false` if it was gone.
+    pub fn expire(&mut self, session: SessionId) -> bool {
+        if !self.live_sessions.remove(&session) {
+            return false;
+        }
+        self.controller_watches.remove(&session);
+        self.broker_watches.remove(&session);
+        let owned: Vec<BrokerId> = self
+            .registrations
+            .iter()
+            .filter(|(_, r)| r.node.owner == session)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in owned {
+            self.remove_registration(id);
+        }
+        if self.controller.is_some_and(|c| c.owner == session) {
+            self.delete_controller();
+        }
+        true
+    }
+
+    /// Deletes `/controller` (an operator's or a suspecting broker's act). `false` if it was not there.
+    pub fn delete_controller(&mut self) -> bool {
+        if self.controller.take().is_none() {
+            return false;
+        }
+        self.zxid += 1;
+        self.fire_controller();
+        true
+    }
+
+    /// The watches that fired since the last call.
+    pub fn take_fired(&mut self) -> Vec<Watch> {
+        std::mem::take(&mut self.fired)
+    }
+
+    /// State of a partition now.
+    #[must_use]
+    pub fn state(&self, partition: &TopicPartition) -> Option<(&TopicNode, &PartitionState)> {
+        let topic = self.topics.get(&partition.topic)?;
+        Some((topic, &topic.partitions.get(&partition.partition)?.1))
+    }
+
+    /// Performs a request of a session, atomically.
+    pub fn apply(&mut self, session: SessionId, request: &Request) -> Answer {
+        if !self.is_live(session) {
+            return Answer::SessionExpired;
+        }
+        match request {
+            Request::CreateRegistration { broker, directory, tail_lost } => {
+                self.create_registration(session, *broker, *directory, *tail_lost)
+            }
+            Request::ReadRegistration { broker } => {
+                Answer::Registration(self.registrations.get(broker).map(|r| r.node))
+            }
+            Request::DeleteRegistration { broker, version } => {
+                match self.registrations.get(broker) {
+                    None => Answer::NoNode,
+                    Some(r) if r.node.version != *version => Answer::BadVersion,
+                    Some(_) => {
+                        self.remove_registration(*broker);
+                        Answer::Done
+                    }
+                }
+            }
+            Request::WatchRegistration { broker } => {
+                if !self.registrations.contains_key(broker) {
+                    return Answer::NoNode;
+                }
+                self.registration_watches.entry(*broker).or_default().insert(session);
+                Answer::Done
+            }
+            Request::ReadEpoch | Request::ReadEpochAfter { .. } => {
+                let (epoch, version) = self.controller_epoch;
+                Answer::Epoch { epoch, version }
+            }
+            Request::ReadController => {
+                self.controller_watches.insert(session);
+                Answer::Controller(self.controller)
+            }
+            Request::Race { broker, epoch, version } => {
+                self.race(session, *broker, *epoch, *version)
+            }
+            Request::ReadBrokers { .. } => {
+                self.broker_watches.insert(session);
+                Answer::Brokers(
+                    self.registrations.iter().map(|(id, r)| (*id, r.image.clone())).collect(),
+                )
+            }
+            Request::ListTopics { .. } => Answer::Topics(self.topics.keys().cloned().collect()),
+            Request::ReadTopic { topic, .. } => {
+                Answer::Topic(self.topics.get(topic).cloned(), self.delete_marks.contains(topic))
+            }
+            Request::WritePartition { fence, write } => self.write_partition(*fence, write),
+            Request::ReadPartition { fence, write } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                Answer::State(self.state(&write.partition).map(|(_, state)| state.clone()))
+            }
+            Request::CreateTopic { fence, creation } => self.create_topic(*fence, creation),
+            Request::ReadCreated { fence, creation } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                Answer::Topic(self.topics.get(&creation.name).cloned(), false)
+            }
+            Request::MarkDelete { fence, deletion } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                if !self.topics.contains_key(&deletion.name) {
+                    return Answer::NoNode;
+                }
+                self.zxid += 1;
+                self.delete_marks.insert(deletion.name.clone());
+                Answer::Done
+            }
+            Request::RemoveTopic { fence, deletion } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                self.delete_marks.remove(&deletion.name);
+                self.zxid += 1;
+                match self.topics.remove(&deletion.name) {
+                    Some(_) => Answer::Done,
+                    None => Answer::NoNode,
+                }
+            }
+        }
+    }
+
+    fn is_fenced(&self, fence: Fence) -> bool {
+        fence.version != self.controller_epoch.1 && self.mutation != Some(Mutation::NoWriteChecks)
+    }
+
+    fn create_registration(
+        &mut self,
+        session: SessionId,
+        broker: BrokerId,
+        directory: DirectoryId,
+        tail_lost: bool,
+    ) -> Answer {
+        if self.registrations.contains_key(&broker) {
+            return Answer::NodeExists;
+        }
+        self.zxid += 1;
+        let epoch = BrokerEpoch(self.zxid);
+        let image = BrokerImage {
+            epoch,
+            host: "sim".to_owned(),
+            port: 9092,
+            control_address: format!("sim:{broker}"),
+            rack: None,
+            tail_lost,
+        };
+        let node = RegistrationNode { owner: session, epoch, version: 0, directory };
+        self.registrations.insert(broker, Registration { node, image });
+        self.fire_brokers();
+        Answer::Created(epoch.0)
+    }
+
+    fn remove_registration(&mut self, broker: BrokerId) {
+        self.zxid += 1;
+        self.registrations.remove(&broker);
+        for session in self.registration_watches.remove(&broker).unwrap_or_default() {
+            self.fired.push(Watch::Registration(session));
+        }
+        self.fire_brokers();
+    }
+
+    fn race(
+        &mut self,
+        session: SessionId,
+        broker: BrokerId,
+        epoch: ControllerEpoch,
+        version: i32,
+    ) -> Answer {
+        if self.controller_epoch.1 != version {
+            return Answer::BadVersion;
+        }
+        if self.controller.is_some() {
+            return Answer::NodeExists;
+        }
+        self.zxid += 1;
+        self.controller = Some(ControllerNode { owner: session, broker });
+        self.controller_epoch = (epoch, version + 1);
+        self.fire_controller();
+        Answer::Done
+    }
+
+    fn write_partition(&mut self, fence: Fence, write: &PartitionWrite) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        let unchecked = self.mutation == Some(Mutation::NoWriteChecks);
+        let Some(topic) = self.topics.get_mut(&write.partition.topic) else {
+            return Answer::NoNode;
+        };
+        let Some((_, state)) = topic.partitions.get_mut(&write.partition.partition) else {
+            return Answer::NoNode;
+        };
+        if state.partition_epoch != write.expected && !unchecked {
+            return Answer::BadVersion;
+        }
+        let version = PartitionEpoch(state.partition_epoch.0 + 1);
+        *state = write.state.clone();
+        state.partition_epoch = version;
+        self.zxid += 1;
+        Answer::Done
+    }
+
+    fn create_topic(&mut self, fence: Fence, creation: &Creation) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        if self.topics.contains_key(&creation.name) {
+            return Answer::NodeExists;
+        }
+        self.zxid += 1;
+        let czxid = self.zxid;
+        let node = TopicNode {
+            incarnation: Incarnation { topic_id: creation.topic_id, czxid },
+            config: creation.config,
+            overrides: creation.overrides.clone(),
+            partitions: creation.partitions.clone(),
+        };
+        self.topics.insert(creation.name.clone(), node);
+        Answer::Created(czxid)
+    }
+
+    fn fire_controller(&mut self) {
+        for session in std::mem::take(&mut self.controller_watches) {
+            self.fired.push(Watch::Controller(session));
+        }
+    }
+
+    fn fire_brokers(&mut self) {
+        for session in std::mem::take(&mut self.broker_watches) {
+            self.fired.push(Watch::Brokers(session));
+        }
+    }
+}

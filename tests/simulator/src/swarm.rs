@@ -1,0 +1,144 @@
+//! The configuration of one run, drawn from its seed: which faults happen and how often. Narrow mixes find what one wide mix hides.
+
+use barnabas_types::{FlushMode, TopicConfig};
+
+use crate::prng::Prng;
+
+/// Something done to the world on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Ask the controller for a new topic (also of a name that was deleted).
+    CreateTopic,
+    /// Ask the controller to delete one.
+    DeleteTopic,
+    /// SIGKILL; the page cache stays.
+    CrashProcess,
+    /// The host loses power.
+    CrashHost,
+    /// Every host or process at once.
+    CrashAll,
+    /// SIGSTOP, and SIGCONT later.
+    Pause,
+    /// The ensemble ends a live broker's session.
+    ExpireSession,
+    /// Somebody deletes `/controller`.
+    DeleteController,
+    /// A broker loses the ensemble for a while.
+    CutStore,
+    /// One direction between two brokers fails for a while.
+    CutOneWay,
+    /// A broker is cut off from the other brokers for a while.
+    Isolate,
+}
+
+/// One run's mix.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// Operations and their weights.
+    pub operations: Vec<(Operation, u64)>,
+    /// Mean time between operations.
+    pub operation_interval_ms: u64,
+    /// Mean time between produce requests.
+    pub produce_interval_ms: u64,
+    /// Longest usual delay of a message.
+    pub net_delay_ms_max: u64,
+    /// Messages that take up to 30 times as long, per 1,000.
+    pub net_slow_permille: u64,
+    /// Messages lost, per 1,000.
+    pub net_drop_permille: u64,
+    /// Messages that arrive twice, per 1,000.
+    pub net_duplicate_permille: u64,
+    /// Longest usual delay to and from the ensemble.
+    pub store_delay_ms_max: u64,
+    /// Requests whose outcome stays unknown, per 1,000.
+    pub store_unknown_permille: u64,
+    /// Names of topics in play.
+    pub topics: u64,
+    /// Partitions of each.
+    pub partitions: i32,
+    /// Settings of every topic of the run.
+    pub config: TopicConfig,
+    /// Mean time between flushes of a partition.
+    pub flush_interval_ms: u64,
+    /// Longest time of a flush.
+    pub flush_ms_max: u64,
+    /// How long a crashed broker stays down, at most.
+    pub down_ms_max: u64,
+    /// Most records in a fetch answer.
+    pub fetch_records_max: i64,
+    /// Session timeout.
+    pub session_timeout_ms: u64,
+    /// `replica.lag.time.max.ms`.
+    pub lag_time_max_ms: u64,
+}
+
+impl Swarm {
+    /// Draws the mix.
+    #[must_use]
+    pub fn draw(prng: &mut Prng) -> Self {
+        use Operation as O;
+        let all = [
+            (O::CreateTopic, 4),
+            (O::DeleteTopic, 1),
+            (O::CrashProcess, 6),
+            (O::CrashHost, 3),
+            (O::CrashAll, 1),
+            (O::Pause, 4),
+            (O::ExpireSession, 4),
+            (O::DeleteController, 3),
+            (O::CutStore, 3),
+            (O::CutOneWay, 4),
+            (O::Isolate, 2),
+        ];
+        let mut operations: Vec<(O, u64)> = all
+            .into_iter()
+            .filter_map(|(op, weight)| {
+                let enabled = op == O::CreateTopic || prng.chance(600);
+                enabled.then(|| (op, weight * prng.range(1, 4)))
+            })
+            .collect();
+        if operations.len() == 1 {
+            operations.push((O::CrashProcess, 4));
+        }
+        let quiet = |prng: &mut Prng, max| if prng.chance(400) { 0 } else { prng.range(1, max) };
+        let sync = prng.chance(350);
+        Self {
+            operations,
+            operation_interval_ms: prng.range(20, 150),
+            produce_interval_ms: prng.range(3, 25),
+            net_delay_ms_max: prng.range(1, 6),
+            net_slow_permille: quiet(prng, 60),
+            net_drop_permille: quiet(prng, 40),
+            net_duplicate_permille: quiet(prng, 60),
+            store_delay_ms_max: prng.range(1, 6),
+            store_unknown_permille: quiet(prng, 60),
+            topics: prng.range(1, 3),
+            partitions: prng.range(1, 2) as i32,
+            config: TopicConfig {
+                min_insync_replicas: prng.range(1, 2) as u32,
+                unclean_leader_election: prng.chance(250),
+                flush_mode: if sync { FlushMode::Sync } else { FlushMode::Async },
+                ..TopicConfig::default()
+            },
+            flush_interval_ms: if sync { prng.range(2, 12) } else { prng.range(30, 400) },
+            flush_ms_max: prng.range(1, 15),
+            down_ms_max: prng.range(30, 500),
+            fetch_records_max: prng.range(1, 8) as i64,
+            session_timeout_ms: prng.range(80, 200),
+            lag_time_max_ms: prng.range(80, 240),
+        }
+    }
+
+    /// Draws the next operation.
+    pub fn operation(&self, prng: &mut Prng) -> Operation {
+        let total: u64 = self.operations.iter().map(|(_, weight)| weight).sum();
+        let mut ticket = prng.below(total);
+        for (operation, weight) in &self.operations {
+            if ticket < *weight {
+                return *operation;
+            }
+            ticket -= weight;
+        }
+        Operation::CreateTopic
+    }
+}

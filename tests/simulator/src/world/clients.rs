@@ -1,0 +1,111 @@
+//! Producers that write to whom they believe to lead, and the operator who asks controllers for topics.
+
+use barnabas_types::{Acks, TopicId, TopicName, TopicPartition};
+
+use super::{BROKERS, World, ix_of};
+use crate::happening::{Happening, Input, Ix};
+
+impl World {
+    /// A producer sends a request, mostly to a leader, sometimes to a broker that has lost the role or never had it.
+    pub(crate) fn produce(&mut self) {
+        if self.healed {
+            return;
+        }
+        let mean = self.swarm.produce_interval_ms;
+        let next = self.choice.range(1, 2 * mean);
+        self.queue.after(next, Happening::Produce);
+        let Some(at) = self.some_partition() else { return };
+        let asked = self.choice.index(BROKERS);
+        let believed = self.processes[asked]
+            .image
+            .topics
+            .get(&at.topic)
+            .and_then(|topic| topic.partitions.get(&at.partition))
+            .and_then(|partition| partition.state.leader)
+            .map(ix_of);
+        let to = match believed {
+            Some(leader) if self.choice.chance(850) => leader,
+            _ => self.choice.index(BROKERS),
+        };
+        let acks = match self.choice.below(10) {
+            0 => Acks::None,
+            1..=3 => Acks::Leader,
+            _ => Acks::All,
+        };
+        self.send_produce(to, at, acks);
+    }
+
+    pub(crate) fn send_produce(&mut self, to: Ix, partition: TopicPartition, acks: Acks) {
+        let count = self.choice.range(1, 3);
+        let values = (0..count).map(|i| self.values + 1 + i).collect();
+        self.values += count;
+        let delay = self.net.range(1, self.swarm.net_delay_ms_max);
+        let input = Input::Produce { partition, acks, values };
+        self.queue.after(delay, Happening::Input { to, life: None, from: None, input });
+    }
+
+    fn some_partition(&mut self) -> Option<TopicPartition> {
+        let all: Vec<TopicPartition> = self
+            .store
+            .topics
+            .iter()
+            .flat_map(|(topic, node)| {
+                node.partitions
+                    .keys()
+                    .map(|p| TopicPartition { topic: topic.clone(), partition: *p })
+            })
+            .collect();
+        if all.is_empty() {
+            return None;
+        }
+        let index = self.choice.index(all.len());
+        Some(all[index].clone())
+    }
+
+    /// An operator asks whoever believes to be controller; after a deposal that may be the wrong one.
+    fn some_controller(&mut self) -> Option<Ix> {
+        let acting: Vec<Ix> =
+            (0..BROKERS).filter(|b| self.processes[*b].acts_as_controller()).collect();
+        if acting.is_empty() {
+            return None;
+        }
+        let index = self.choice.index(acting.len());
+        Some(acting[index])
+    }
+
+    /// Names that this world uses.
+    pub(crate) fn topic_names(&self) -> Vec<TopicName> {
+        (0..self.swarm.topics).filter_map(|i| TopicName::new(&format!("t{i}")).ok()).collect()
+    }
+
+    pub(crate) fn ask_for_topic(&mut self) {
+        let missing: Vec<TopicName> = self
+            .topic_names()
+            .into_iter()
+            .filter(|name| !self.store.topics.contains_key(name))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let name = missing[self.choice.index(missing.len())].clone();
+        let id = TopicId(self.ids.bytes16());
+        if let Some(to) = self.some_controller() {
+            self.note(Some(to), "create topic", || name.to_string());
+            let input = Input::CreateTopic { name, id };
+            self.queue.after(1, Happening::Input { to, life: None, from: None, input });
+        }
+    }
+
+    pub(crate) fn ask_for_deletion(&mut self) {
+        let names: Vec<TopicName> = self.store.topics.keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[self.choice.index(names.len())].clone();
+        if let Some(to) = self.some_controller() {
+            self.note(Some(to), "delete topic", || name.to_string());
+            let input = Input::DeleteTopic { name };
+            self.queue.after(1, Happening::Input { to, life: None, from: None, input });
+        }
+    }
+}

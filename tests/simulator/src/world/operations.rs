@@ -1,0 +1,232 @@
+//! The hand that breaks things, and mends them all at the end of the fault phase.
+
+use barnabas_controller_core::Candidate;
+
+use super::{BROKERS, LIVENESS_MS_MAX, World, id_of};
+use crate::coverage::Reached;
+use crate::happening::{Happening, Input, Ix};
+use crate::process::Process;
+use crate::swarm::Operation;
+
+impl World {
+    /// Does the next thing of the run's mix.
+    pub(crate) fn operate(&mut self) {
+        if self.healed {
+            return;
+        }
+        let mean = self.swarm.operation_interval_ms;
+        let next = self.choice.range(1, 2 * mean);
+        self.queue.after(next, Happening::Operate);
+        let topics = self.store.topics.len() as u64;
+        // A world without topics shows nothing; the first ones come at once.
+        let operation = if topics < self.swarm.topics
+            && (topics == 0 || (self.names_used.len() as u64) < self.swarm.topics)
+        {
+            self.queue.after(10, Happening::Perform(Operation::CreateTopic));
+            Operation::CreateTopic
+        } else {
+            let mut choice = self.choice.clone();
+            let operation = self.swarm.operation(&mut choice);
+            self.choice = choice;
+            operation
+        };
+        self.perform_operation(operation);
+    }
+
+    /// Does one thing.
+    pub fn perform_operation(&mut self, operation: Operation) {
+        if self.healed {
+            return;
+        }
+        match operation {
+            Operation::CreateTopic => self.ask_for_topic(),
+            Operation::DeleteTopic => self.ask_for_deletion(),
+            Operation::CrashProcess => {
+                if let Some(b) = self.some_running() {
+                    self.crash(b, false);
+                }
+            }
+            Operation::CrashHost => {
+                let b = self.choice.index(BROKERS);
+                self.crash(b, true);
+            }
+            Operation::CrashAll => {
+                let host = self.choice.chance(500);
+                for b in 0..BROKERS {
+                    self.crash(b, host);
+                }
+            }
+            Operation::Pause => {
+                if let Some(b) = self.some_running() {
+                    let for_ms = self.choice.range(5, 3 * self.swarm.session_timeout_ms);
+                    self.pause(b, for_ms);
+                }
+            }
+            Operation::ExpireSession => {
+                if let Some(b) = self.some_running() {
+                    self.expire_session_of(b);
+                }
+            }
+            Operation::DeleteController => {
+                if self.store.delete_controller() {
+                    self.reach(Reached::ControllerDeleted);
+                    self.note(None, "delete", || "/controller".to_owned());
+                    self.deliver_watches();
+                }
+            }
+            Operation::CutStore => {
+                let broker = self.choice.index(BROKERS);
+                self.reach(Reached::Cut);
+                self.cut_store(broker);
+                let for_ms = self.choice.range(5, 2 * self.swarm.session_timeout_ms);
+                self.queue.after(for_ms, Happening::HealStore { broker });
+            }
+            Operation::CutOneWay => {
+                let from = self.choice.index(BROKERS);
+                let to = (from + 1 + self.choice.index(BROKERS - 1)) % BROKERS;
+                self.cut_link(from, to);
+            }
+            Operation::Isolate => {
+                let b = self.choice.index(BROKERS);
+                for other in (0..BROKERS).filter(|o| *o != b) {
+                    self.cut_link(b, other);
+                    self.cut_link(other, b);
+                }
+            }
+        }
+    }
+
+    fn cut_link(&mut self, from: Ix, to: Ix) {
+        self.reach(Reached::Cut);
+        self.link[from][to] = false;
+        self.note(Some(from), "cut link", || format!("to b{}", to + 1));
+        let for_ms = self.choice.range(10, 3 * self.swarm.lag_time_max_ms);
+        self.queue.after(for_ms, Happening::HealLink { from, to });
+    }
+
+    fn some_running(&mut self) -> Option<Ix> {
+        let running: Vec<Ix> =
+            (0..BROKERS).filter(|b| self.processes[*b].up && !self.processes[*b].paused).collect();
+        if running.is_empty() {
+            return None;
+        }
+        let index = self.choice.index(running.len());
+        Some(running[index])
+    }
+
+    /// SIGKILL, or the power of the host. The broker starts again later.
+    pub fn crash(&mut self, b: Ix, host: bool) {
+        let was_up = self.processes[b].up;
+        if !was_up && !host {
+            return;
+        }
+        if host {
+            self.reach(Reached::HostCrash);
+            let mut choice = self.choice.clone();
+            let lost = self.disks[b].lose_tails(&mut choice);
+            self.choice = choice;
+            for (at, records) in lost {
+                self.reach(Reached::TailLost);
+                self.note(Some(b), "tail lost", || format!("{at} {} records", records.len()));
+                if let Some(directory) = self.disks[b].directories.get(&at) {
+                    let life = (at.clone(), directory.incarnation.czxid);
+                    self.checkers.copies_lost(&life, &records);
+                }
+            }
+        } else {
+            self.reach(Reached::ProcessCrash);
+        }
+        self.note(Some(b), if host { "host crash" } else { "crash" }, String::new);
+        if !was_up {
+            return;
+        }
+        self.silence(b);
+        let life = self.processes[b].life;
+        let candidate = Candidate::new(id_of(b), self.disks[b].directory_id);
+        self.processes[b] = Process::new(life, candidate);
+        let down = self.choice.range(1, self.swarm.down_ms_max);
+        self.queue.after(down, Happening::Restart { broker: b });
+    }
+
+    /// A process starts.
+    pub(crate) fn start(&mut self, b: Ix) {
+        if self.processes[b].up {
+            return;
+        }
+        let life = self.processes[b].life + 1;
+        let candidate = Candidate::new(id_of(b), self.disks[b].directory_id);
+        self.processes[b] = Process::new(life, candidate);
+        self.processes[b].up = true;
+        let tail_lost = self.disks[b].start();
+        self.note(Some(b), "start", || format!("life {life}, tail lost: {tail_lost}"));
+        self.start_candidate(b);
+        self.later(b, 1, Input::Tick);
+    }
+
+    /// SIGSTOP; SIGCONT comes after `for_ms`.
+    pub fn pause(&mut self, b: Ix, for_ms: u64) {
+        self.reach(Reached::Pause);
+        let holds_sent = self.choice.chance(500);
+        self.note(Some(b), "stop", || format!("for {for_ms} ms, holds what it sent: {holds_sent}"));
+        self.silence(b);
+        let process = &mut self.processes[b];
+        process.paused = true;
+        process.holds_sent = holds_sent;
+        let life = process.life;
+        self.queue.after(for_ms, Happening::Continue { broker: b, life });
+    }
+
+    /// SIGCONT: what was held happens now, in order; the ensemble hears of the broker again.
+    pub(crate) fn go_on(&mut self, b: Ix, life: u32) {
+        let process = &mut self.processes[b];
+        if process.life != life || !process.paused {
+            return;
+        }
+        process.paused = false;
+        process.holds_sent = false;
+        let held = std::mem::take(&mut process.held);
+        self.note(Some(b), "cont", || format!("{} held", held.len()));
+        for (index, happening) in held.into_iter().enumerate() {
+            self.queue.after(index as u64 / 4, happening);
+        }
+        let Some(session) = self.processes[b].client.session else { return };
+        if self.store.is_live(session) {
+            if self.store_link[b] {
+                self.heard(session);
+            }
+        } else {
+            // It takes a moment until it learns: meanwhile it acts on what it knew.
+            let notice = self.choice.range(1, 30);
+            self.later(b, notice, Input::StoreExpired { session });
+        }
+    }
+
+    /// The ensemble ends the session of a live broker, which learns it a moment later.
+    pub fn expire_session_of(&mut self, b: Ix) {
+        let Some(session) = self.processes[b].client.session else { return };
+        if !self.store.is_live(session) {
+            return;
+        }
+        self.reach(Reached::SessionExpired);
+        self.expire(session);
+        let notice = self.choice.range(1, 40);
+        self.later(b, notice, Input::StoreExpired { session });
+    }
+
+    /// Ends the fault phase: everything is mended, nothing is lost or late any more.
+    pub(crate) fn heal(&mut self) {
+        self.healed = true;
+        self.note(None, "heal all", String::new);
+        for b in 0..BROKERS {
+            self.start(b);
+            let life = self.processes[b].life;
+            self.go_on(b, life);
+            self.heal_store(b);
+            for other in 0..BROKERS {
+                self.link[b][other] = true;
+            }
+        }
+        self.deadline_ms = self.queue.now_ms() + LIVENESS_MS_MAX;
+        self.queue.after(200, Happening::Judge);
+    }
+}

@@ -1,0 +1,94 @@
+//! Push streams, the controller's end: per broker one update in flight, the next when it is acknowledged, the full image after silence.
+
+use barnabas_controller_core::{ControllerEvent, ReplicaReport};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, TopicPartition};
+
+use super::{World, id_of, ix_of};
+use crate::happening::{Input, Ix, Update};
+use crate::process::Stream;
+
+/// How long an acknowledgement may take before the stream is begun anew with the full image.
+const ACK_MS_MAX: u64 = 60;
+
+impl World {
+    /// Sends each broker what it is owed.
+    pub(crate) fn pump(&mut self, b: Ix) {
+        let Some(term) = &mut self.processes[b].term else { return };
+        if term.paused || term.loading.is_some() {
+            return;
+        }
+        let brokers = term.brokers.clone();
+        term.streams.retain(|id, s| brokers.get(id) == Some(&s.broker_epoch));
+        let epoch = term.fence.epoch;
+        let mut updates = Vec::new();
+        for (id, broker_epoch) in brokers {
+            let stream = term.streams.entry(id).or_insert(Stream {
+                broker_epoch,
+                acked: None,
+                in_flight: None,
+            });
+            if stream.in_flight.is_some() {
+                continue;
+            }
+            let Some((version, delta)) = term.controller.push_for(id, broker_epoch, stream.acked)
+            else {
+                continue;
+            };
+            stream.in_flight = Some(version);
+            let controller = (id_of(b), epoch);
+            updates.push((id, Update { controller, target: broker_epoch, version, delta }));
+        }
+        for (id, update) in updates {
+            let (broker_epoch, version) = (update.target, update.version);
+            self.send(b, ix_of(id), None, Input::Push(Box::new(update)));
+            let overdue = Input::PushOverdue { term: epoch, broker: id, broker_epoch, version };
+            self.later(b, ACK_MS_MAX, overdue);
+        }
+    }
+
+    pub(crate) fn push_acked(
+        &mut self,
+        b: Ix,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        epoch: ControllerEpoch,
+        version: u64,
+        reports: Vec<(TopicPartition, ReplicaReport)>,
+    ) {
+        let Some(term) = &mut self.processes[b].term else { return };
+        if term.fence.epoch != epoch {
+            return;
+        }
+        if let Some(stream) = term.streams.get_mut(&broker)
+            && stream.broker_epoch == broker_epoch
+        {
+            stream.acked = stream.acked.max(Some(version));
+            if stream.in_flight.is_some_and(|sent| sent <= version) {
+                stream.in_flight = None;
+            }
+        }
+        let event = ControllerEvent::PushAcked { broker, broker_epoch, version, reports };
+        self.controller(b, event);
+        self.pump(b);
+    }
+
+    pub(crate) fn push_overdue(
+        &mut self,
+        b: Ix,
+        epoch: ControllerEpoch,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        version: u64,
+    ) {
+        let Some(term) = &mut self.processes[b].term else { return };
+        if term.fence.epoch != epoch {
+            return;
+        }
+        let Some(stream) = term.streams.get_mut(&broker) else { return };
+        if stream.broker_epoch == broker_epoch && stream.in_flight == Some(version) {
+            stream.in_flight = None;
+            stream.acked = None;
+            self.pump(b);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The controller's writes: sent, resolved when their outcome is unknown, reported to the core; and looked at by the checkers.
+
+use barnabas_controller_core::{
+    ControllerEvent, PartitionWrite, SessionId, TopicWrite, WriteOutcome,
+};
+use barnabas_types::{LeaderEpoch, TopicPartition};
+
+use super::World;
+use crate::checkers::{History, StateWrite};
+use crate::coverage::Reached;
+use crate::happening::Ix;
+use crate::store::{Answer, Creation, Deletion, Request};
+
+impl World {
+    pub(crate) fn write_partition(&mut self, b: Ix, write: PartitionWrite) {
+        let Some(term) = &self.processes[b].term else { return };
+        let fence = term.fence;
+        self.ask_as_controller(b, Request::WritePartition { fence, write });
+    }
+
+    pub(crate) fn write_topic(&mut self, b: Ix, write: TopicWrite) {
+        let Some(term) = &self.processes[b].term else { return };
+        let fence = term.fence;
+        let request = match write {
+            TopicWrite::Create { write, name, topic_id, overrides, partitions } => {
+                let config = self.swarm.config;
+                let creation = Creation { write, name, topic_id, overrides, config, partitions };
+                Request::CreateTopic { fence, creation }
+            }
+            TopicWrite::Delete { write, name, .. } => {
+                Request::MarkDelete { fence, deletion: Deletion { write, name } }
+            }
+        };
+        self.ask_as_controller(b, request);
+    }
+
+    /// A write, or a read that resolves one, ended.
+    pub(crate) fn write_ended(&mut self, b: Ix, request: Request, answer: Option<Answer>) {
+        let (write, outcome) = match (request, answer) {
+            (Request::WritePartition { fence, write }, None)
+            | (Request::ReadPartition { fence, write }, None) => {
+                return self.ask_as_controller(b, Request::ReadPartition { fence, write });
+            }
+            (Request::WritePartition { fence, write }, Some(answer)) => match answer {
+                Answer::Done => (write.write, WriteOutcome::Applied),
+                Answer::EpochMoved => (write.write, WriteOutcome::Fenced),
+                _ => {
+                    // The version differs, or the node is gone: what is there now decides.
+                    self.reach(Reached::WriteConflict);
+                    return self.ask_as_controller(b, Request::ReadPartition { fence, write });
+                }
+            },
+            (Request::ReadPartition { fence, write }, Some(answer)) => match answer {
+                Answer::EpochMoved => (write.write, WriteOutcome::Fenced),
+                Answer::State(Some(now)) if now == write.state => {
+                    (write.write, WriteOutcome::Applied)
+                }
+                Answer::State(Some(now)) if now.partition_epoch == write.expected => {
+                    // Not applied yet; the first attempt may still land, then this one meets its version.
+                    return self.ask_as_controller(b, Request::WritePartition { fence, write });
+                }
+                Answer::State(now) => (write.write, WriteOutcome::Conflict { now }),
+                _ => return,
+            },
+            (Request::CreateTopic { fence, creation }, None)
+            | (Request::ReadCreated { fence, creation }, None) => {
+                return self.ask_as_controller(b, Request::ReadCreated { fence, creation });
+            }
+            (Request::CreateTopic { fence, creation }, Some(answer)) => match answer {
+                Answer::Created(czxid) => (creation.write, WriteOutcome::TopicCreated { czxid }),
+                Answer::EpochMoved => (creation.write, WriteOutcome::Fenced),
+                _ => return self.ask_as_controller(b, Request::ReadCreated { fence, creation }),
+            },
+            (Request::ReadCreated { fence, creation }, Some(answer)) => match answer {
+                Answer::EpochMoved => (creation.write, WriteOutcome::Fenced),
+                Answer::Topic(Some(node), _) if node.incarnation.topic_id == creation.topic_id => {
+                    let czxid = node.incarnation.czxid;
+                    (creation.write, WriteOutcome::TopicCreated { czxid })
+                }
+                Answer::Topic(Some(_), _) => (creation.write, WriteOutcome::TopicConflict),
+                _ => return self.ask_as_controller(b, Request::CreateTopic { fence, creation }),
+            },
+            (Request::MarkDelete { fence, deletion }, answer) => match answer {
+                None => return self.ask_as_controller(b, Request::MarkDelete { fence, deletion }),
+                Some(Answer::EpochMoved) => (deletion.write, WriteOutcome::Fenced),
+                Some(Answer::NoNode) => (deletion.write, WriteOutcome::TopicConflict),
+                Some(_) => {
+                    return self.ask_as_controller(b, Request::RemoveTopic { fence, deletion });
+                }
+            },
+            (Request::RemoveTopic { fence, deletion }, answer) => match answer {
+                None => return self.ask_as_controller(b, Request::RemoveTopic { fence, deletion }),
+                Some(Answer::EpochMoved) => (deletion.write, WriteOutcome::Fenced),
+                // Gone already: an earlier attempt of this write removed it.
+                Some(_) => (deletion.write, WriteOutcome::Applied),
+            },
+            _ => return,
+        };
+        if outcome == WriteOutcome::Fenced {
+            self.reach(Reached::FencedWrite);
+        }
+        self.controller(b, ControllerEvent::Written { write, outcome });
+    }
+
+    /// Performs a request in the store, and shows the checkers what it changed.
+    pub(crate) fn apply(&mut self, session: SessionId, request: &Request) -> Answer {
+        let before = match request {
+            Request::WritePartition { write, .. } => {
+                self.store.state(&write.partition).map(|(_, state)| state.clone())
+            }
+            _ => None,
+        };
+        let removed = match request {
+            Request::RemoveTopic { deletion, .. } => self
+                .store
+                .topics
+                .get(&deletion.name)
+                .map(|t| (t.incarnation, t.partitions.keys().copied().collect::<Vec<i32>>())),
+            _ => None,
+        };
+        let answer = self.store.apply(session, request);
+        self.checkers.controller_epoch(self.store.controller_epoch.0);
+        match (request, &answer) {
+            (Request::WritePartition { fence, write }, Answer::Done) => {
+                self.state_written(fence.epoch, write, before.as_ref());
+            }
+            (Request::CreateTopic { fence, creation }, Answer::Created(czxid)) => {
+                self.topic_created(fence.epoch, creation, *czxid);
+            }
+            (Request::RemoveTopic { deletion, .. }, Answer::Done) => {
+                self.reach(Reached::TopicDeleted);
+                if let Some((incarnation, indexes)) = removed {
+                    for partition in indexes {
+                        let at = TopicPartition { topic: deletion.name.clone(), partition };
+                        self.checkers.topic_deleted(&(at, incarnation.czxid));
+                    }
+                }
+            }
+            _ => {}
+        }
+        answer
+    }
+
+    fn topic_created(
+        &mut self,
+        writer: barnabas_types::ControllerEpoch,
+        creation: &Creation,
+        czxid: i64,
+    ) {
+        self.reach(Reached::TopicCreated);
+        let lives = self.names_used.entry(creation.name.clone()).or_default();
+        *lives += 1;
+        if *lives > 1 {
+            self.reach(Reached::TopicRecreated);
+        }
+        for (partition, (assigned, state)) in &creation.partitions {
+            let at = TopicPartition { topic: creation.name.clone(), partition: *partition };
+            let life = (at, czxid);
+            self.checkers.topic_created(life.clone(), History::new(creation.config));
+            let write = StateWrite {
+                assigned,
+                before: None,
+                after: state,
+                writer,
+                present: self.store.controller_epoch.0,
+                leader_doubtful: false,
+            };
+            self.checkers.state_written(&life, write);
+        }
+    }
+
+    fn state_written(
+        &mut self,
+        writer: barnabas_types::ControllerEpoch,
+        write: &PartitionWrite,
+        before: Option<&barnabas_types::PartitionState>,
+    ) {
+        let Some((topic, after)) = self.store.state(&write.partition) else { return };
+        let czxid = topic.incarnation.czxid;
+        let after = after.clone();
+        let assigned = topic.partitions[&write.partition.partition].0.clone();
+        let doubtful = after.leader.is_some_and(|leader| {
+            self.store.registrations.get(&leader).is_none_or(|r| {
+                let confirmed = before.and_then(|b| b.isr_epoch_of(leader)) == Some(r.node.epoch);
+                r.image.tail_lost && !confirmed
+            })
+        });
+        self.note(None, "state", || format!("{} {after:?} by {writer}", write.partition));
+        let state_write = StateWrite {
+            assigned: &assigned,
+            before,
+            after: &after,
+            writer,
+            present: self.store.controller_epoch.0,
+            leader_doubtful: doubtful,
+        };
+        let kind = self.checkers.state_written(&(write.partition.clone(), czxid), state_write);
+        let old =
+            before.map_or((None, LeaderEpoch(0), 0), |s| (s.leader, s.leader_epoch, s.isr.len()));
+        let reached = [
+            (kind.unclean, Reached::Unclean),
+            (kind.longest_log, Reached::LongestLog),
+            (after.leader.is_none(), Reached::Leaderless),
+            (after.leader.is_some() && after.leader != old.0, Reached::Failover),
+            (after.isr.len() < old.2, Reached::IsrShrink),
+            (after.isr.len() > old.2 && old.2 > 0, Reached::IsrExpand),
+        ];
+        for (_, what) in reached.into_iter().filter(|(is, _)| *is) {
+            self.reach(what);
+        }
+    }
+}
