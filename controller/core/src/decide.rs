@@ -72,18 +72,18 @@ impl View<'_> {
 }
 
 /// Whether a stored state can be decided on at all; a damaged one is shown leaderless and never written.
+///
+/// The epochs are legal and I8 holds. (I8 is spelt out on slices, because this runs for every partition of the cluster.)
 pub(crate) fn is_sound(assigned: &[BrokerId], state: &PartitionState) -> bool {
-    let epochs = [state.leader_epoch.0, state.partition_epoch.0];
-    let distinct = assigned.iter().enumerate().all(|(i, b)| !assigned[..i].contains(b));
-    distinct && epochs.iter().all(|e| (0..i32::MAX).contains(e)) && holds_i8(assigned, state)
-}
-
-/// I8 for a state of this assignment.
-pub(crate) fn holds_i8(assigned: &[BrokerId], state: &PartitionState) -> bool {
-    barnabas_types::invariants::i8_isr_within_assignment(&barnabas_types::Partition {
-        assigned_replicas: assigned.to_vec(),
-        state: state.clone(),
-    })
+    let legal = |epoch: i32| (0..i32::MAX).contains(&epoch);
+    let isr = &state.isr;
+    legal(state.leader_epoch.0)
+        && legal(state.partition_epoch.0)
+        && assigned.iter().enumerate().all(|(i, b)| !assigned[..i].contains(b))
+        && !isr.is_empty()
+        && isr.iter().enumerate().all(|(i, m)| !isr[..i].iter().any(|earlier| earlier.0 == m.0))
+        && isr.iter().all(|m| assigned.contains(&m.0))
+        && state.leader.is_none_or(|leader| state.in_isr(leader))
 }
 
 /// What must be written because of registrations and reports; `None` if the stored state may stand (R5, R6, R8, R17).
@@ -97,6 +97,10 @@ pub(crate) fn decide(
     reports: &BTreeMap<BrokerId, Report>,
     unclean: bool,
 ) -> Option<Decision> {
+    let settled = |m: &(BrokerId, BrokerEpoch)| view.standing(m.0, m.1) == Standing::Confirmed;
+    if state.leader.is_some() && state.isr.iter().all(settled) {
+        return None; // nearly always
+    }
     let members: Vec<(BrokerId, BrokerEpoch, Standing)> = assigned
         .iter()
         .filter_map(|&b| state.isr_epoch_of(b).map(|entry| (b, entry, view.standing(b, entry))))

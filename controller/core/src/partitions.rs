@@ -8,7 +8,7 @@ use crate::controller::{Controller, Target, note};
 use crate::controller_api::{
     AlterPartition, Effects, PartitionWrite, RequestId, WriteId, WriteOutcome,
 };
-use crate::decide::{Decision, Report, decide, holds_i8, is_sound, judge};
+use crate::decide::{Decision, Report, decide, is_sound, judge};
 
 /// A write of the partition's state that is under way.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub(crate) struct Damaged;
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) assigned: Vec<BrokerId>,
-    /// The newest state known to be stored; `None`: missing or damaged, never written by us.
-    committed: Option<PartitionState>,
-    /// What is shown: `committed`, or the last known state without a leader.
+    /// The newest state known to be stored.
     last_known: PartitionState,
+    /// It is missing or damaged since: shown without a leader, never written by us.
+    damaged: bool,
     /// The store refused the write that registrations demanded: shown without a leader until one succeeds.
     withheld: bool,
     pub(crate) flight: Option<Flight>,
@@ -48,8 +48,8 @@ impl Slot {
     pub(crate) fn new(assigned: Vec<BrokerId>) -> Self {
         Self {
             assigned,
-            committed: None,
             last_known: PartitionState::default(),
+            damaged: true,
             withheld: false,
             flight: None,
             queued: None,
@@ -66,22 +66,27 @@ impl Slot {
     pub(crate) fn adopt(&mut self, state: Option<PartitionState>) -> Result<(), Damaged> {
         self.withheld = false;
         let Some(state) = state.filter(|s| is_sound(&self.assigned, s)) else {
-            self.committed = None;
+            self.damaged = true;
             self.reports.clear();
             return Err(Damaged);
         };
         if state.leader.is_some() || state.leader_epoch != self.last_known.leader_epoch {
             self.reports.clear();
         }
-        self.last_known = state.clone();
-        self.committed = Some(state);
+        self.last_known = state;
+        self.damaged = false;
         Ok(())
+    }
+
+    /// The state on which decisions build; `None` if it is missing or damaged.
+    fn committed(&self) -> Option<&PartitionState> {
+        (!self.damaged).then_some(&self.last_known)
     }
 
     /// The partition as brokers and clients are shown it.
     pub(crate) fn shown(&self) -> Partition {
         let mut state = self.last_known.clone();
-        if self.committed.is_none() || self.withheld {
+        if self.damaged || self.withheld {
             state.leader = None;
         }
         Partition { assigned_replicas: self.assigned.clone(), state }
@@ -94,7 +99,7 @@ impl Slot {
         leader_epoch: LeaderEpoch,
         report: Report,
     ) -> bool {
-        let fits = self.committed.as_ref().is_some_and(|s| {
+        let fits = self.committed().is_some_and(|s| {
             s.leader.is_none() && s.leader_epoch == leader_epoch && self.assigned.contains(&broker)
         });
         fits && self.reports.insert(broker, report) != Some(report)
@@ -144,14 +149,13 @@ impl Controller {
         let incarnation = topic.incarnation;
         let unclean = topic.config.unclean_leader_election;
         let decided = slot
-            .committed
-            .as_ref()
+            .committed()
             .filter(|_| slot.flight.is_none())
             .and_then(|s| decide(&view, &slot.assigned, s, &slot.reports, unclean));
-        let bounced = slot.committed.as_ref().map_or_else(Vec::new, |s| view.bounced(s));
         let busy = slot.flight.is_some() || decided.is_some();
+        let bounced = slot.committed().filter(|_| busy).map_or_else(Vec::new, |s| view.bounced(s));
         let judged = slot.queued.as_ref().filter(|_| !busy).map(|(_, proposal)| {
-            slot.committed.as_ref().map_or(Err(unreadable()), |s| {
+            slot.committed().map_or(Err(unreadable()), |s| {
                 judge(&view, incarnation, &slot.assigned, s, proposal)
             })
         });
@@ -320,4 +324,12 @@ fn superseded() -> Condition {
 
 fn unreadable() -> Condition {
     Condition::InvalidUpdateVersion { reason: "the stored state cannot be read or written" }
+}
+
+/// I8 for a state that is about to be written.
+fn holds_i8(assigned: &[BrokerId], state: &PartitionState) -> bool {
+    barnabas_types::invariants::i8_isr_within_assignment(&Partition {
+        assigned_replicas: assigned.to_vec(),
+        state: state.clone(),
+    })
 }
