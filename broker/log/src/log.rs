@@ -392,15 +392,21 @@ impl Log {
         }
     }
 
-    /// Flushes everything, writes the index files and lets go of the log, which then counts as cleanly closed.
+    /// `segment.bytes` from now on; the active segment is rolled by the next append that does not fit.
+    pub fn set_segment_bytes(&mut self, segment_bytes: u32) {
+        self.config.segment_bytes = segment_bytes;
+    }
+
+    /// Flushes everything, writes the index files, and takes nothing more: the log counts as cleanly closed.
     ///
     /// # Errors
     /// [`LogError::Fenced`], [`LogError::FlushInFlight`] or [`LogError::Io`]: not cleanly closed; the directory will not get its
     /// clean-shutdown marker.
-    pub fn close(mut self) -> Result<(), LogError> {
+    pub fn close(&mut self) -> Result<(), LogError> {
         self.flush()?;
         let base = self.active().base;
         self.tail.write_indexes(&self.dir, base)?;
+        self.fenced = true;
         self.shared.closed(&self.topic_partition);
         Ok(())
     }

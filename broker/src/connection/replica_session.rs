@@ -1,0 +1,416 @@
+//! A follower's fetch session on its leader: the connection is the session, and only partitions with news are answered.
+//!
+//! The connection's task owns the entries. Partitions reach the session through [`Shared`]: an append marks its entry
+//! once and wakes the task only if a request is parked. An entry that was told something is left alone until the
+//! follower names its position again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barnabas_log::ReadRange;
+use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
+use barnabas_types::{Condition, Incarnation, Offset};
+use barnabas_wire::{
+    PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome, ReplicaFetchPartition,
+    ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse, Segment,
+};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::out::{Out, Slot};
+use crate::kafka::error_code;
+use crate::node::Node;
+use crate::partition::{Aftermath, Flush, FollowerSession, Hosted};
+
+/// Bits of a mark.
+const READY: u8 = 1;
+const LAZY: u8 = 2;
+
+/// The session as its connection's task sees it.
+pub(super) struct ReplicaSession {
+    out: Arc<Out>,
+    shared: Arc<Shared>,
+    follower: Arc<dyn FollowerSession>,
+    entries: Vec<Option<Entry>>,
+    parked: Option<Parked>,
+}
+
+/// What partitions may touch.
+struct Shared {
+    out: Arc<Out>,
+    news: Mutex<News>,
+}
+
+#[derive(Default)]
+struct News {
+    marks: Vec<u8>,
+    ready: Vec<u32>,
+    lazy: Vec<u32>,
+    parked: bool,
+}
+
+struct Entry {
+    hosted: Option<Arc<Hosted>>,
+    incarnation: Incarnation,
+    position: Option<FetchPosition>,
+    reply: Option<FetchReply>,
+    /// Told something; nothing more is said until the follower names its position again.
+    told: bool,
+    high_watermark_sent: Offset,
+}
+
+struct Parked {
+    slot: Slot,
+    correlation_id: i32,
+    deadline: Instant,
+    max_bytes: usize,
+    partition_max_bytes: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FollowerSession for Shared {
+    fn news(&self, index: u32, urgent: bool) {
+        let wake = {
+            let mut news = self.lock();
+            news.mark(index, if urgent { READY } else { LAZY }) && urgent && news.parked
+        };
+        if wake {
+            self.out.wake();
+        }
+    }
+}
+
+impl News {
+    /// Marks an entry; `true` if it was not marked so before.
+    fn mark(&mut self, index: u32, bit: u8) -> bool {
+        let Some(mark) = self.marks.get_mut(index as usize) else { return false };
+        if *mark & bit != 0 {
+            return false;
+        }
+        *mark |= bit;
+        if bit == READY { self.ready.push(index) } else { self.lazy.push(index) }
+        true
+    }
+
+    fn take(&mut self, bit: u8) -> Vec<u32> {
+        let list = std::mem::take(if bit == READY { &mut self.ready } else { &mut self.lazy });
+        for index in &list {
+            if let Some(mark) = self.marks.get_mut(*index as usize) {
+                *mark &= !bit;
+            }
+        }
+        list
+    }
+}
+
+impl ReplicaSession {
+    pub(super) fn new(out: Arc<Out>) -> Self {
+        let shared = Arc::new(Shared { out: out.clone(), news: Mutex::new(News::default()) });
+        Self { out, follower: shared.clone(), shared, entries: Vec::new(), parked: None }
+    }
+
+    /// When the parked request must be answered.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.parked.as_ref().map(|parked| parked.deadline)
+    }
+
+    /// A request came: a parked one is answered with what there is, then the new positions are judged.
+    pub(super) fn request(
+        &mut self,
+        node: &Arc<Node>,
+        request: ReplicaFetchRequest,
+        slot: Slot,
+        correlation_id: i32,
+        flush: &mut Flush,
+    ) -> Result<(), String> {
+        if self.parked.is_some() {
+            self.answer(true)?;
+        }
+        if request.cluster_id != node.cluster_id {
+            return Err(format!("a follower of another cluster, {}, asks here", request.cluster_id));
+        }
+        if request.full {
+            self.end();
+        }
+        for index in &request.forgotten {
+            self.forget(*index);
+        }
+        for new in &request.introduced {
+            let hosted = node
+                .partitions
+                .get(new.topic.as_str(), new.partition)
+                .filter(|hosted| hosted.incarnation == new.incarnation);
+            self.introduce(new.index, hosted, new.incarnation)?;
+        }
+        for position in &request.positions {
+            let entry = self
+                .entries
+                .get_mut(position.index as usize)
+                .and_then(Option::as_mut)
+                .ok_or_else(|| format!("a follower names partition {} before introducing it", position.index))?;
+            let position_now = FetchPosition {
+                incarnation: entry.incarnation,
+                broker_epoch: request.broker_epoch,
+                leader_epoch: position.leader_epoch,
+                last_epoch: position.last_epoch,
+                log_end: position.log_end,
+                flushed: position.flushed,
+                log_start: position.log_start,
+            };
+            let fetch = FollowerFetch { follower: request.follower, position: position_now };
+            if let Some(bit) = entry.judge(node, fetch, flush) {
+                self.shared.lock().mark(position.index, bit);
+            }
+        }
+        let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+        self.parked = Some(Parked {
+            slot,
+            correlation_id,
+            deadline: Instant::now() + wait.min(super::serve::WAIT_MAX),
+            max_bytes: usize::try_from(request.max_bytes).unwrap_or(0),
+            partition_max_bytes: usize::try_from(request.partition_max_bytes).unwrap_or(0),
+        });
+        self.answer(false)
+    }
+
+    /// Answers the parked request if there is news or its time is over.
+    pub(super) fn answer_if_due(&mut self, now: Instant) -> Result<(), String> {
+        match &self.parked {
+            Some(parked) => {
+                let late = parked.deadline <= now;
+                self.answer(late)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The connection or the session is over: partitions forget it.
+    pub(super) fn end(&mut self) {
+        for entry in self.entries.drain(..).flatten() {
+            if let Some(hosted) = entry.hosted {
+                hosted.detach(&self.follower);
+            }
+        }
+        *self.shared.lock() = News::default();
+    }
+
+    fn introduce(
+        &mut self,
+        index: u32,
+        hosted: Option<Arc<Hosted>>,
+        incarnation: Incarnation,
+    ) -> Result<(), String> {
+        if index >= PARTITION_INDEX_MAX {
+            return Err(format!("a follower uses partition index {index}"));
+        }
+        self.forget(index);
+        let at = index as usize;
+        if self.entries.len() <= at {
+            self.entries.resize_with(at + 1, || None);
+            self.shared.lock().marks.resize(at + 1, 0);
+        }
+        if let Some(hosted) = &hosted {
+            hosted.attach(&self.follower, index);
+        }
+        self.entries[at] = Some(Entry {
+            hosted,
+            incarnation,
+            position: None,
+            reply: None,
+            told: false,
+            high_watermark_sent: Offset(-1),
+        });
+        Ok(())
+    }
+
+    fn forget(&mut self, index: u32) {
+        let gone = self.entries.get_mut(index as usize).and_then(Option::take);
+        if let Some(hosted) = gone.and_then(|entry| entry.hosted) {
+            hosted.detach_entry(&self.follower, index);
+        }
+    }
+
+    /// Builds the answer. With `late` false it is sent only if some partition has urgent news.
+    fn answer(&mut self, late: bool) -> Result<(), String> {
+        let Some(parked) = &self.parked else { return Ok(()) };
+        let mut list = {
+            let mut news = self.shared.lock();
+            // While the answer is built, appends need not wake this task.
+            news.parked = false;
+            if news.ready.is_empty() && !late {
+                news.parked = true;
+                return Ok(());
+            }
+            news.take(READY)
+        };
+        let mut urgent = false;
+        let mut gathered = Gathered::default();
+        let mut budget = parked.max_bytes;
+        let mut postponed = Vec::new();
+        for index in list.drain(..) {
+            let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            if budget == 0 {
+                postponed.push(index);
+                continue;
+            }
+            if let Some(bytes) = entry.tell(index, budget.min(parked.partition_max_bytes), &mut gathered)
+            {
+                urgent = true;
+                budget = budget.saturating_sub(bytes);
+            }
+        }
+        if !urgent && !late {
+            let mut news = self.shared.lock();
+            news.parked = news.ready.is_empty();
+            if news.parked {
+                return Ok(());
+            }
+            drop(news);
+            return self.answer(false);
+        }
+        let lazy = self.shared.lock().take(LAZY);
+        for index in lazy {
+            if let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::as_mut) {
+                entry.tell(index, 0, &mut gathered);
+            }
+        }
+        for index in postponed {
+            self.shared.lock().mark(index, READY);
+        }
+        let bytes = gathered.finish(parked.correlation_id)?;
+        let slot = parked.slot;
+        self.parked = None;
+        self.out.complete(slot, bytes);
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// The follower stands at a new position. Returns the mark that the entry deserves.
+    fn judge(&mut self, node: &Arc<Node>, fetch: FollowerFetch, flush: &mut Flush) -> Option<u8> {
+        self.position = Some(fetch.position);
+        self.told = false;
+        self.reply = None;
+        let Some(hosted) = &self.hosted else {
+            self.reply = Some(FetchReply::Refused(Condition::UnknownTopicOrPartition));
+            return Some(READY);
+        };
+        let mut after = Aftermath::default();
+        let reply = hosted.follower_fetch(node.now(), fetch, &mut after);
+        after.settle(hosted, &**node, flush);
+        match reply {
+            FetchReply::Grant(grant) if grant.from < grant.to => Some(READY),
+            FetchReply::Grant(grant) if grant.high_watermark > self.high_watermark_sent => {
+                Some(LAZY)
+            }
+            FetchReply::Grant(_) => None,
+            other => {
+                self.reply = Some(other);
+                Some(READY)
+            }
+        }
+    }
+
+    /// Adds this partition's news to the answer; returns the bytes of its records, `None` if there was no news.
+    fn tell(&mut self, index: u32, max_bytes: usize, gathered: &mut Gathered) -> Option<usize> {
+        let position = self.position.filter(|_| !self.told)?;
+        let outcome = match self.reply.take() {
+            Some(FetchReply::Diverging { epoch, end }) => {
+                ReplicaFetchOutcome::Diverging { epoch, end }
+            }
+            Some(FetchReply::Reset { log_start }) => ReplicaFetchOutcome::Reset { log_start },
+            Some(FetchReply::Refused(condition)) => {
+                ReplicaFetchOutcome::Refused { error_code: error_code(&condition) }
+            }
+            Some(FetchReply::Grant(_)) | None => self.read(&position, max_bytes, gathered)?,
+        };
+        self.told = true;
+        let bytes = match &outcome {
+            ReplicaFetchOutcome::Records { records, .. } => records.len,
+            _ => 0,
+        };
+        let echo = PositionEcho {
+            czxid: position.incarnation.czxid,
+            leader_epoch: position.leader_epoch,
+            last_epoch: position.last_epoch,
+            log_end: position.log_end,
+        };
+        gathered.partitions.push(ReplicaFetchPartition { index, echo, outcome });
+        Some(bytes)
+    }
+
+    fn read(
+        &mut self,
+        position: &FetchPosition,
+        max_bytes: usize,
+        gathered: &mut Gathered,
+    ) -> Option<ReplicaFetchOutcome<RecordSlot>> {
+        let hosted = self.hosted.as_ref()?;
+        let read = match hosted.read_for_follower(position, max_bytes) {
+            Ok(read) => read,
+            Err(condition) => {
+                return Some(ReplicaFetchOutcome::Refused { error_code: error_code(&condition) });
+            }
+        };
+        let (high_watermark, log_start, range) = read;
+        if range.is_none() && high_watermark <= self.high_watermark_sent {
+            return None;
+        }
+        let records = match range.map(|range| gathered.read(&range)).transpose() {
+            Ok(slot) => slot.unwrap_or(RecordSlot { slot: 0, len: 0 }),
+            Err(condition) => {
+                return Some(ReplicaFetchOutcome::Refused { error_code: error_code(&condition) });
+            }
+        };
+        // The bytes were read without the partition's lock: they are this epoch's only if this broker still leads in it.
+        if records.len > 0 && !hosted.leads_in(position.leader_epoch) {
+            return Some(ReplicaFetchOutcome::Refused {
+                error_code: error_code(&Condition::NotLeaderOrFollower),
+            });
+        }
+        self.high_watermark_sent = high_watermark;
+        Some(ReplicaFetchOutcome::Records { high_watermark, log_start, records })
+    }
+}
+
+/// The answer under way.
+#[derive(Default)]
+struct Gathered {
+    partitions: Vec<ReplicaFetchPartition<RecordSlot>>,
+    ranges: Vec<Bytes>,
+}
+
+impl Gathered {
+    fn read(&mut self, range: &ReadRange) -> Result<RecordSlot, Condition> {
+        let mut bytes = Vec::new();
+        range.read_into(&mut bytes).map_err(|_| Condition::KafkaStorageError)?;
+        let slot = RecordSlot { slot: self.ranges.len(), len: bytes.len() };
+        self.ranges.push(Bytes::from(bytes));
+        Ok(slot)
+    }
+
+    fn finish(self, correlation_id: i32) -> Result<Vec<Bytes>, String> {
+        let reply: ReplicaFetchReply =
+            ReplicaFetchResponse { error_code: 0, partitions: self.partitions };
+        let segments = reply.encode(correlation_id).map_err(|error| error.to_string())?;
+        Ok(splice(segments.parts, &self.ranges))
+    }
+}
+
+/// Puts the record ranges into their places.
+pub(crate) fn splice(parts: Vec<Segment>, ranges: &[Bytes]) -> Vec<Bytes> {
+    parts
+        .into_iter()
+        .filter_map(|part| match part {
+            Segment::Bytes(bytes) => Some(bytes),
+            Segment::Records { slot, .. } => ranges.get(slot).cloned(),
+        })
+        .collect()
+}

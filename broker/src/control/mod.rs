@@ -1,0 +1,9 @@
+//! What the controller wants and what it is told: pushes in, acknowledgements, reports and ISR proposals out.
+
+mod agent;
+mod proposer;
+mod service;
+
+pub use agent::{Agent, AgentHandle};
+pub use proposer::Proposals;
+pub use service::PushService;

@@ -1,0 +1,122 @@
+//! The fetcher of one leader: keeps a connection to it while there are partitions to follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use barnabas_types::{BrokerId, TopicPartition};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::session;
+use crate::node::Node;
+use crate::partition::Hosted;
+
+/// First and longest wait between two dials.
+const REDIAL_MS: (u64, u64) = (20, 1000);
+/// How long a dial may take.
+const DIAL_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The partitions that follow one leader.
+pub(super) struct Fetcher {
+    /// Whom.
+    pub(super) leader: BrokerId,
+    pub(super) wake: Notify,
+    work: Mutex<Work>,
+}
+
+/// What the session must look at.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) partitions: BTreeMap<TopicPartition, Arc<Hosted>>,
+    /// Added or moved to a new epoch since the last request.
+    pub(super) changed: BTreeSet<TopicPartition>,
+    /// Taken away since the last request.
+    pub(super) forgotten: BTreeSet<TopicPartition>,
+    /// The session must begin anew.
+    pub(super) restart: bool,
+    stopped: bool,
+}
+
+impl Fetcher {
+    pub(super) fn new(leader: BrokerId) -> Self {
+        Self { leader, wake: Notify::new(), work: Mutex::new(Work::default()) }
+    }
+
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, hosted: &Arc<Hosted>) {
+        let mut work = self.work();
+        let tp = hosted.topic_partition.clone();
+        work.forgotten.remove(&tp);
+        work.partitions.insert(tp.clone(), hosted.clone());
+        work.changed.insert(tp);
+        drop(work);
+        self.wake.notify_one();
+    }
+
+    /// Takes a partition away. `true`: it was the last one, the fetcher ends and must be dropped by its owner.
+    pub(super) fn forget(&self, tp: &TopicPartition) -> bool {
+        let mut work = self.work();
+        if work.partitions.remove(tp).is_none() {
+            return false;
+        }
+        work.changed.remove(tp);
+        work.forgotten.insert(tp.clone());
+        work.stopped = work.partitions.is_empty();
+        let stopped = work.stopped;
+        drop(work);
+        self.wake.notify_one();
+        stopped
+    }
+
+    pub(super) fn restart(&self) {
+        self.work().restart = true;
+        self.wake.notify_one();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.work().stopped
+    }
+
+    /// A new session begins: everything is to be introduced.
+    pub(super) fn begin(&self) {
+        let mut work = self.work();
+        work.restart = false;
+        work.forgotten.clear();
+        work.changed = work.partitions.keys().cloned().collect();
+    }
+}
+
+/// Dials, fetches, dials again, until the fetcher is stopped or the broker is gone.
+pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
+    let mut wait_ms = REDIAL_MS.0;
+    while !fetcher.is_stopped() {
+        let Some(node) = node.upgrade() else { return };
+        let address = node.view.image().brokers.get(&fetcher.leader).map(|b| (b.host.clone(), b.port));
+        let dialled = match address {
+            Some((host, port)) => {
+                tokio::time::timeout(DIAL_DEADLINE, TcpStream::connect((host.as_str(), port))).await.ok()
+            }
+            None => None,
+        };
+        if let Some(Ok(stream)) = dialled {
+            fetcher.begin();
+            match session::run(&fetcher, &node, stream).await {
+                Ok(()) => wait_ms = REDIAL_MS.0,
+                Err(error) => {
+                    tracing::info!(target: "state_change", leader = %fetcher.leader, %error, "the fetch session ended");
+                }
+            }
+        }
+        drop(node);
+        if fetcher.is_stopped() {
+            return;
+        }
+        // Waiting for either: the leader's state may change before the back-off is over.
+        let _ = tokio::time::timeout(Duration::from_millis(wait_ms), fetcher.wake.notified()).await;
+        wait_ms = (wait_ms * 2).min(REDIAL_MS.1);
+    }
+}

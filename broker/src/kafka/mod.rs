@@ -1,0 +1,132 @@
+//! Kafka's requests, one file per API key. What is served, in which versions, is the table in `barnabas-wire`.
+
+mod api_versions;
+mod create_topics;
+mod delete_topics;
+mod error_codes;
+mod fetch;
+mod init_producer_id;
+mod list_offsets;
+mod metadata;
+mod offset_for_leader_epoch;
+mod produce;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use barnabas_wire::{Request, messages, reply};
+use bytes::Bytes;
+
+pub(crate) use error_codes::error_code;
+pub(crate) use fetch::WaitingFetch;
+pub(crate) use produce::ProduceWait;
+
+use crate::connection::{Out, Slot};
+use crate::node::Node;
+use crate::partition::Flush;
+
+/// One request as a handler sees it.
+pub(crate) struct RequestContext<'a> {
+    /// The broker.
+    pub node: &'a Arc<Node>,
+    /// Where the answer goes.
+    pub out: &'a Arc<Out>,
+    /// Its place among the answers.
+    pub slot: Slot,
+    /// Version of the request.
+    pub version: i16,
+    /// To be repeated in the answer.
+    pub correlation_id: i32,
+    /// What the client calls itself; untrusted.
+    pub client_id: Option<&'a str>,
+}
+
+/// What became of a request.
+pub(crate) enum Handled {
+    /// The whole answer (empty: a request without one).
+    Answered(Vec<Bytes>),
+    /// Somebody else completes the slot.
+    Later,
+    /// A produce whose partitions answer by themselves; the connection watches its timeout.
+    Produce(ProduceWait),
+    /// A fetch that waits for bytes.
+    Fetch(WaitingFetch),
+}
+
+/// Handles one request of a client.
+///
+/// # Errors
+/// A sentence for the log: the connection must be closed.
+pub(crate) fn handle(
+    context: &RequestContext<'_>,
+    request: Request,
+    flush: &mut Flush,
+) -> Result<Handled, String> {
+    match request {
+        Request::Produce(request) => produce::handle(context, &request, flush),
+        Request::Fetch(request) => fetch::handle(context, request),
+        Request::ListOffsets(request) => answer(context, &list_offsets::handle(context, &request)),
+        Request::Metadata(request) => answer(context, &metadata::handle(context, &request)),
+        Request::ApiVersions(_) => answer(context, &api_versions::handle()),
+        Request::UnsupportedVersion { .. } => {
+            let bytes = barnabas_wire::api_versions_unsupported(context.correlation_id)
+                .map_err(|error| error.to_string())?;
+            Ok(Handled::Answered(vec![bytes]))
+        }
+        Request::OffsetForLeaderEpoch(request) => {
+            answer(context, &offset_for_leader_epoch::handle(context, &request))
+        }
+        Request::CreateTopics(request) => {
+            later(context, create_topics::handle(context.node.clone(), context.version, request))
+        }
+        Request::DeleteTopics(request) => {
+            later(context, delete_topics::handle(context.node.clone(), context.version, request))
+        }
+        Request::InitProducerId(request) => {
+            later(context, init_producer_id::handle(context.node.clone(), request))
+        }
+        Request::ReplicaFetch(_) => Err("a follower's fetch outside a session".to_owned()),
+        _ => Err("a request without a handler".to_owned()),
+    }
+}
+
+fn answer<R: barnabas_wire::KafkaResponse>(
+    context: &RequestContext<'_>,
+    response: &R,
+) -> Result<Handled, String> {
+    let bytes = reply(context.correlation_id, context.version, response)
+        .map_err(|error| error.to_string())?;
+    Ok(Handled::Answered(vec![bytes]))
+}
+
+/// Runs a handler that asks the controller on the control runtime; the connection goes on meanwhile. Bounded by the
+/// requests in flight of the connection.
+#[allow(clippy::unnecessary_wraps)]
+fn later<R, F>(context: &RequestContext<'_>, handler: F) -> Result<Handled, String>
+where
+    R: barnabas_wire::KafkaResponse + Send,
+    F: Future<Output = R> + Send + 'static,
+{
+    let (out, slot) = (context.out.clone(), context.slot);
+    let (correlation_id, version) = (context.correlation_id, context.version);
+    context.node.control.spawn(async move {
+        let response = handler.await;
+        match reply(correlation_id, version, &response) {
+            Ok(bytes) => {
+                out.complete(slot, vec![bytes]);
+                out.flush();
+            }
+            Err(error) => {
+                tracing::error!(target: "request", %error, "an answer could not be encoded; the connection is closed");
+                out.close();
+                out.wake();
+            }
+        }
+    });
+    Ok(Handled::Later)
+}
+
+/// A topic name of a request as an owned text, so that the request's frame is not kept alive by it.
+fn owned(text: &messages::StrBytes) -> String {
+    text.as_str().to_owned()
+}

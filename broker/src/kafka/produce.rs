@@ -1,0 +1,209 @@
+//! Produce (key 0), versions 3 to 9: KIP-98 (3), KIP-467 (8), flexible (9). Batches stay opaque beyond their headers.
+//!
+//! Answered by whoever finishes the last partition: this connection (acks=1, errors) or the one whose follower moved the
+//! high watermark (acks=all). acks=0 has no answer; an error there closes the connection, as in Kafka, so that the
+//! client refreshes its metadata.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barnabas_log::validate_produce;
+use barnabas_types::{Acks, Condition, Offset};
+use barnabas_wire::messages::produce_response::{
+    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+};
+use barnabas_wire::messages::{ProduceRequest, ProduceResponse, StrBytes};
+use barnabas_wire::reply;
+use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
+
+use super::{Handled, RequestContext, error_code, owned};
+use crate::connection::serve::WAIT_MAX;
+use crate::node::Node;
+use crate::partition::{Aftermath, Flush, Hosted, PendingProduce};
+
+/// A produce request that may run into its timeout.
+pub(crate) struct ProduceWait {
+    /// The request.
+    pub pending: Arc<PendingProduce>,
+    /// When it is late.
+    pub deadline: Instant,
+    /// Where it waits.
+    pub partitions: Vec<Arc<Hosted>>,
+}
+
+type PartitionResult = Option<Result<(Offset, Offset), Condition>>;
+
+pub(super) fn handle(
+    context: &RequestContext<'_>,
+    request: &ProduceRequest,
+    flush: &mut Flush,
+) -> Result<Handled, String> {
+    let acks = match request.acks {
+        0 => Ok(Acks::None),
+        1 => Ok(Acks::Leader),
+        -1 => Ok(Acks::All),
+        _ => Err(Condition::InvalidRequiredAcks),
+    };
+    let partitions = request.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
+    let pending =
+        Arc::new(PendingProduce::new(context.out.clone(), context.slot, partitions, encoder(context, request)));
+    if partitions == 0 {
+        let answer = encoder(context, request)(&[]);
+        return Ok(Handled::Answered(if request.acks == 0 { Vec::new() } else { answer }));
+    }
+    let refused = match &request.transactional_id {
+        Some(_) => Err(Condition::UnsupportedVersion("transactions")),
+        None => acks,
+    };
+    let mut waits = Vec::new();
+    let mut failed = false;
+    let mut index = 0;
+    let mut scratch = BytesMut::new();
+    for topic in &request.topic_data {
+        for data in &topic.partition_data {
+            let at = Place { pending: &pending, index, name: topic.name.as_str(), partition: data.index };
+            let done = refused.clone().and_then(|acks| {
+                at.append(context.node, acks, data.records.as_ref(), &mut scratch, flush)
+            });
+            match done {
+                Ok(hosted) => waits.push(hosted),
+                Err(condition) => {
+                    failed = true;
+                    if let Some(out) = pending.finish(index, Err(condition)) {
+                        flush.add(out);
+                    }
+                }
+            }
+            index += 1;
+        }
+    }
+    if refused == Ok(Acks::None) {
+        if failed {
+            return Err("a produce request with acks=0 failed; its client must refresh its metadata".to_owned());
+        }
+        return Ok(Handled::Answered(Vec::new()));
+    }
+    if pending.is_done() {
+        return Ok(Handled::Later);
+    }
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    Ok(Handled::Produce(ProduceWait {
+        pending,
+        deadline: Instant::now() + timeout.min(WAIT_MAX),
+        partitions: waits,
+    }))
+}
+
+/// One partition of a request.
+struct Place<'a> {
+    pending: &'a Arc<PendingProduce>,
+    index: usize,
+    name: &'a str,
+    partition: i32,
+}
+
+impl Place<'_> {
+    /// Checks and appends; the replica hands the result to the pending request, now or later.
+    fn append(
+        &self,
+        node: &Arc<Node>,
+        acks: Acks,
+        records: Option<&Bytes>,
+        scratch: &mut BytesMut,
+        flush: &mut Flush,
+    ) -> Result<Arc<Hosted>, Condition> {
+        let hosted = find(node, self.name, self.partition)?;
+        let records =
+            records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
+        let summary = validate_produce(records, hosted.max_message_bytes())
+            .map_err(|error| error.condition())?;
+        // Stamping needs bytes of our own; the frame is shared with the decoded request.
+        scratch.clear();
+        scratch.extend_from_slice(records);
+        let mut after = Aftermath::default();
+        let pending = (acks != Acks::None).then(|| (self.pending.clone(), self.index));
+        hosted.produce(node.now(), acks, summary.offsets, scratch, pending, &mut after);
+        after.settle(&hosted, &**node, flush);
+        Ok(hosted)
+    }
+}
+
+/// The replica here, or why there is none.
+pub(super) fn find(node: &Node, topic: &str, partition: i32) -> Result<Arc<Hosted>, Condition> {
+    if let Some(hosted) = node.partitions.get(topic, partition) {
+        return Ok(hosted);
+    }
+    let known = barnabas_types::TopicName::new(topic)
+        .ok()
+        .and_then(|name| node.view.image().topics.get(&name).map(|t| t.partitions.contains_key(&partition)));
+    match known {
+        Some(true) => Err(Condition::NotLeaderOrFollower),
+        Some(false) | None => Err(Condition::UnknownTopicOrPartition),
+    }
+}
+
+/// Makes the answer from the results; names and indexes are copied so that the frame can go.
+fn encoder(
+    context: &RequestContext<'_>,
+    request: &ProduceRequest,
+) -> Box<dyn Fn(&[PartitionResult]) -> Vec<Bytes> + Send + Sync> {
+    let topics: Vec<(String, Vec<i32>)> = request
+        .topic_data
+        .iter()
+        .map(|t| (owned(&t.name), t.partition_data.iter().map(|p| p.index).collect()))
+        .collect();
+    let (correlation_id, version) = (context.correlation_id, context.version);
+    let out = context.out.clone();
+    Box::new(move |results| {
+        let mut results = results.iter();
+        let mut response = ProduceResponse::default();
+        for (name, partitions) in &topics {
+            let mut topic = TopicProduceResponse::default();
+            topic.name = StrBytes::from(name.as_str());
+            for index in partitions {
+                let result = results.next().and_then(Option::as_ref);
+                topic.partition_responses.push(partition_response(*index, result, version));
+            }
+            response.responses.push(topic);
+        }
+        match reply(correlation_id, version, &response) {
+            Ok(bytes) => vec![bytes],
+            Err(error) => {
+                tracing::error!(target: "request", %error, "a produce answer could not be encoded; the connection is closed");
+                out.close();
+                Vec::new()
+            }
+        }
+    })
+}
+
+fn partition_response(
+    index: i32,
+    result: Option<&Result<(Offset, Offset), Condition>>,
+    version: i16,
+) -> PartitionProduceResponse {
+    let mut partition = PartitionProduceResponse::default();
+    partition.index = index;
+    partition.log_append_time_ms = -1;
+    match result {
+        Some(Ok((base, log_start))) => {
+            partition.base_offset = base.0;
+            if version >= 5 {
+                partition.log_start_offset = log_start.0;
+            }
+        }
+        Some(Err(condition)) => {
+            partition.error_code = error_code(condition);
+            partition.base_offset = -1;
+            if version >= 8 {
+                partition.error_message = Some(StrBytes::from(condition.to_string()));
+                if matches!(condition, Condition::InvalidRecord(_)) {
+                    partition.record_errors.push(BatchIndexAndErrorMessage::default());
+                }
+            }
+        }
+        None => partition.error_code = -1,
+    }
+    partition
+}

@@ -1,0 +1,261 @@
+//! A broker's start, life and stop.
+//!
+//! Start: sockets, data directory, ZooKeeper, cluster id, clean marker, registration. Everything that can refuse comes before
+//! anything is changed. Stop: connections, logs flushed and closed, clean marker, session (so that "tail whole" is true
+//! before anybody hears of the end).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use barnabas_controller::{
+    AdminService, BrokerNode, Config, ControllerClient, ControllerControlService, Defaults,
+    Membership, Running,
+};
+use barnabas_log::{LogDir, LogError};
+use barnabas_proto::PUSH_BYTES_MAX;
+use barnabas_proto::v1::broker_control_server::BrokerControlServer;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use super::state::{Node, Options, Parts};
+use crate::config::{BrokerConfig, HostPort};
+use crate::connection;
+use crate::control::{Agent, AgentHandle, Proposals, PushService};
+use crate::partition::{Aftermath, Flush};
+use crate::view::View;
+
+/// Longest time between two looks at the lag of followers and at proposals to repeat.
+const TICK_MS_MAX: u64 = 500;
+/// Threads of the control runtime: ZooKeeper, gRPC and timers.
+const CONTROL_WORKERS: usize = 1;
+
+/// Why a broker does not start. Each is one sentence with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket cannot be bound.
+    #[error("cannot listen on {address} ({key}): {source}; stop whoever uses that port, or change {key}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The setting that names it.
+        key: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The data directory refuses.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// ZooKeeper or the cluster refuses.
+    #[error("{0}")]
+    Cluster(#[from] barnabas_controller::Error),
+    /// The operating system gives no threads.
+    #[error("cannot start the runtimes: {0}; raise the limit of threads (ulimit -u)")]
+    Runtime(std::io::Error),
+}
+
+/// Runs a broker until `shutdown` becomes true.
+///
+/// # Errors
+/// It cannot start; nothing was changed then.
+pub fn run(config: BrokerConfig, shutdown: watch::Receiver<bool>) -> Result<(), StartError> {
+    let data = Builder::new_multi_thread()
+        .thread_name("data")
+        .enable_all()
+        .build()
+        .map_err(StartError::Runtime)?;
+    let control = Builder::new_multi_thread()
+        .thread_name("control")
+        .worker_threads(CONTROL_WORKERS)
+        .enable_all()
+        .build()
+        .map_err(StartError::Runtime)?;
+    let result = control.block_on(life(&config, shutdown, &data, &control));
+    data.shutdown_background();
+    control.shutdown_background();
+    result
+}
+
+async fn life(
+    config: &BrokerConfig,
+    mut shutdown: watch::Receiver<bool>,
+    data: &Runtime,
+    control: &Runtime,
+) -> Result<(), StartError> {
+    let kafka = bind(&config.listener, "listeners").await?;
+    let grpc = bind(&config.admin_listener, "admin.listener").await?;
+    let mut log_dir = LogDir::lock(&config.log_dir)?;
+    let opened = barnabas_controller::open(zookeeper(config, &log_dir)).await?;
+    let cluster_id = opened.cluster_id().clone();
+    let directory_id = log_dir.bind(config.broker_id, &cluster_id)?;
+    let start = log_dir.begin()?;
+    let registration = BrokerNode {
+        host: config.advertised_listener.host.clone(),
+        port: config.advertised_listener.port,
+        control_address: config.advertised_admin_listener.to_string(),
+        rack: config.rack.clone(),
+        directory_id,
+        tail_lost: start.tail_lost,
+        timestamp_ms: now_ms(),
+    };
+    let running = match opened.start(registration.clone()).await {
+        Ok(running) => running,
+        Err(error) => {
+            if start.clean {
+                // Nothing was opened: the next start need not recover.
+                log_dir.close(true)?;
+            }
+            return Err(error.into());
+        }
+    };
+    tracing::info!(
+        target: "controller", broker = %config.broker_id, broker_epoch = %running.broker_epoch,
+        cluster = %cluster_id, clean = start.clean, tail_lost = start.tail_lost, "registered"
+    );
+    let view = Arc::new(View::new(config.broker_id, cluster_id.clone()));
+    let controller = ControllerClient::new(
+        running.controller.clone(),
+        running.membership.clone(),
+        view.clone(),
+    );
+    let node = Node::new(Parts {
+        me: config.broker_id,
+        cluster_id,
+        options: options(config),
+        view: view.clone(),
+        membership: running.membership.clone(),
+        controller: controller.clone(),
+        control: control.handle().clone(),
+        data: data.handle().clone(),
+    });
+    let (tail_lost, mark) = watch::channel(start.tail_lost);
+    let agent = Agent::start(node.clone(), log_dir, tail_lost);
+    let admin = AdminService::server(running.controller.clone(), controller, view);
+    let pushes = BrokerControlServer::new(PushService::new(node.clone(), agent.clone()))
+        .max_decoding_message_size(PUSH_BYTES_MAX);
+    let services = Server::builder()
+        .add_service(pushes)
+        .add_service(ControllerControlService::server(running.controller.clone()))
+        .add_service(admin)
+        .serve_with_incoming(TcpIncoming::from(grpc).with_nodelay(Some(true)));
+    let services = tokio::spawn(services);
+    tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
+    tokio::spawn(Proposals::run(node.clone()));
+    tokio::spawn(tick(node.clone()));
+    tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
+    let (close, closed) = watch::channel(false);
+    data.spawn(connection::listen(node.clone(), kafka, closed));
+
+    wait(&mut shutdown, mark, &running, registration).await;
+    tracing::info!(target: "controller", broker = %node.me, "stopping");
+    let _ = close.send(true);
+    agent.stop().await;
+    services.abort();
+    running.stop().await;
+    tracing::info!(target: "controller", broker = %node.me, "stopped");
+    Ok(())
+}
+
+/// Until the stop; meanwhile a cleared lost-tail mark is put into what the next registration says (R7).
+async fn wait(
+    shutdown: &mut watch::Receiver<bool>,
+    mut mark: watch::Receiver<bool>,
+    running: &Running,
+    registration: BrokerNode,
+) {
+    loop {
+        let changed = tokio::select! {
+            _ = shutdown.wait_for(|stop| *stop) => return,
+            changed = mark.changed() => changed,
+        };
+        if changed.is_err() {
+            // The agent has ended; what is left is the stop.
+            let _ = shutdown.wait_for(|stop| *stop).await;
+            return;
+        }
+        let tail_lost = *mark.borrow_and_update();
+        running.set_registration(BrokerNode { tail_lost, ..registration.clone() });
+    }
+}
+
+async fn bind(address: &HostPort, key: &'static str) -> Result<TcpListener, StartError> {
+    let refused = |source| StartError::Listen { address: address.to_string(), key, source };
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((address.host.as_str(), address.port))
+        .await
+        .map_err(refused)?
+        .collect();
+    TcpListener::bind(found.as_slice()).await.map_err(refused)
+}
+
+fn zookeeper(config: &BrokerConfig, log_dir: &LogDir) -> Config {
+    Config {
+        broker_id: config.broker_id,
+        cluster_id: log_dir.meta().map(|meta| meta.cluster_id.clone()),
+        zookeeper_connect: config.zookeeper_connect.to_string(),
+        session_timeout_ms: config.zookeeper_session_timeout_ms,
+        connection_timeout_ms: config.zookeeper_connection_timeout_ms,
+        defaults: Defaults {
+            num_partitions: config.num_partitions,
+            default_replication_factor: config.default_replication_factor,
+        },
+    }
+}
+
+fn options(config: &BrokerConfig) -> Options {
+    Options {
+        replica_lag_time_max_ms: config.replica_lag_time_max_ms,
+        replica_fetch_wait_max_ms: u32::try_from(config.replica_fetch_wait_max_ms)
+            .unwrap_or(u32::MAX),
+        replica_fetch_max_bytes: config.replica_fetch_max_bytes,
+        replica_fetch_response_max_bytes: config.replica_fetch_response_max_bytes,
+        socket_request_max_bytes: config.socket_request_max_bytes as usize,
+    }
+}
+
+/// Tells the agent of each registration.
+async fn follow_membership(agent: AgentHandle, mut membership: watch::Receiver<Membership>) {
+    let mut told = None;
+    loop {
+        let present = *membership.borrow_and_update();
+        if let Some(broker_epoch) = present.broker_epoch.filter(|epoch| told != Some(*epoch)) {
+            told = Some(broker_epoch);
+            agent.registered(broker_epoch, present.controller_epoch_min).await;
+        }
+        if membership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets every replica judge its followers' lag.
+async fn tick(node: Arc<Node>) {
+    let every_ms = (node.options.replica_lag_time_max_ms / 4).clamp(1, TICK_MS_MAX);
+    let mut interval = tokio::time::interval(Duration::from_millis(every_ms));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let mut flush = Flush::default();
+        for hosted in node.partitions.all() {
+            let mut after = Aftermath::default();
+            hosted.tick(node.now(), &mut after);
+            after.settle(&hosted, &*node, &mut flush);
+        }
+    }
+}
+
+async fn checkpoint(agent: AgentHandle, every_ms: u64) {
+    let mut interval = tokio::time::interval(Duration::from_millis(every_ms.max(1)));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        agent.checkpoint();
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

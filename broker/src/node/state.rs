@@ -1,0 +1,119 @@
+//! What every part of a running broker shares.
+
+use std::sync::Arc;
+
+use barnabas_controller::{ControllerClient, Membership};
+use barnabas_replica::{IsrProposal, Role};
+use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::control::Proposals;
+use crate::follower::Followers;
+use crate::partition::{Hosted, Outward, PartitionTable};
+use crate::view::View;
+
+/// Settings of the data plane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `replica.lag.time.max.ms`.
+    pub replica_lag_time_max_ms: u64,
+    /// `replica.fetch.wait.max.ms`.
+    pub replica_fetch_wait_max_ms: u32,
+    /// `replica.fetch.max.bytes`: per partition in one answer.
+    pub replica_fetch_max_bytes: u32,
+    /// `replica.fetch.response.max.bytes`: one whole answer.
+    pub replica_fetch_response_max_bytes: u32,
+    /// `socket.request.max.bytes`: the largest produce frame.
+    pub socket_request_max_bytes: usize,
+}
+
+/// The shared state of a broker.
+pub struct Node {
+    /// This broker's id.
+    pub me: BrokerId,
+    /// The cluster's id.
+    pub cluster_id: ClusterId,
+    /// Settings.
+    pub options: Options,
+    /// What is known of the cluster.
+    pub view: Arc<View>,
+    /// Replicas here.
+    pub partitions: PartitionTable,
+    /// ISR proposals on their way to the controller.
+    pub proposals: Proposals,
+    /// The fetchers of this broker's followers.
+    pub followers: Followers,
+    /// Session, registration, controller.
+    pub membership: watch::Receiver<Membership>,
+    /// The controller, in this process or elsewhere.
+    pub controller: ControllerClient,
+    /// The runtime of control work (gRPC, ZooKeeper): never blocked by data.
+    pub control: tokio::runtime::Handle,
+    clock: Clock,
+}
+
+/// The parts of a [`Node`] that come from elsewhere.
+pub struct Parts {
+    /// See [`Node::me`].
+    pub me: BrokerId,
+    /// See [`Node::cluster_id`].
+    pub cluster_id: ClusterId,
+    /// See [`Node::options`].
+    pub options: Options,
+    /// See [`Node::view`].
+    pub view: Arc<View>,
+    /// See [`Node::membership`].
+    pub membership: watch::Receiver<Membership>,
+    /// See [`Node::controller`].
+    pub controller: ControllerClient,
+    /// See [`Node::control`].
+    pub control: tokio::runtime::Handle,
+    /// The runtime on which fetchers run.
+    pub data: tokio::runtime::Handle,
+}
+
+impl Node {
+    /// Puts a node together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        Arc::new_cyclic(|weak| Self {
+            me: parts.me,
+            cluster_id: parts.cluster_id,
+            options: parts.options,
+            view: parts.view,
+            partitions: PartitionTable::default(),
+            proposals: Proposals::default(),
+            followers: Followers::new(weak.clone(), parts.data),
+            membership: parts.membership,
+            controller: parts.controller,
+            control: parts.control,
+            clock: Clock::start(),
+        })
+    }
+
+    /// The present time for cores.
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// This broker's epoch, if it is registered.
+    pub fn broker_epoch(&self) -> Option<BrokerEpoch> {
+        self.membership.borrow().broker_epoch
+    }
+}
+
+impl Outward for Node {
+    fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal) {
+        self.proposals.add(partition, proposal);
+    }
+
+    fn role_changed(&self, partition: &Arc<Hosted>, role: Role) {
+        match role {
+            Role::Follower { leader, .. } => self.followers.follow(partition, leader),
+            Role::Idle | Role::Leader { .. } | Role::Leaderless { .. } | Role::Deleted => {
+                self.followers.stop(&partition.topic_partition);
+            }
+        }
+    }
+}
