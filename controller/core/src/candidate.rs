@@ -115,6 +115,12 @@ impl Candidate {
                     self.read_after_resignation(effects);
                 }
             }
+            // A shell that watches our own node says so, too: look whether it is still ours.
+            Event::RegistrationGone { .. } if session.registered.is_some() => {
+                if session.connected && matches!(self.stage, Stage::Elected | Stage::Following) {
+                    self.verify(effects);
+                }
+            }
             answer => self.answered(answer, effects),
         }
     }

@@ -274,6 +274,14 @@ fn a_fenced_controller_reads_and_follows_or_leaves_its_session() {
 }
 
 #[test]
+fn own_registration_that_is_deleted_by_hand_is_noticed() {
+    let mut bench = Bench::elected();
+    assert_eq!(bench.step(Event::RegistrationGone { session: S }), [Effect::ReadRegistration]);
+    let over = [Effect::EndTerm, Effect::Unregistered, Effect::Connect];
+    assert_eq!(bench.step(Event::RegistrationRead { session: S, node: None }), over);
+}
+
+#[test]
 fn an_answer_to_nothing_is_noted_and_ignored() {
     let mut bench = Bench::elected();
     let mut effects = Vec::new();
