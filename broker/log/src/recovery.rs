@@ -61,7 +61,7 @@ pub(crate) fn open(dir: &Path, config: &LogConfig, start: Start) -> Result<Opene
     let (mut segments, mut names_changed) = list(dir)?;
     if segments.is_empty() {
         segments.push(Segment::create(dir, 0)?);
-        sync_dir(dir)?;
+        names_changed = true;
     }
     let last = segments.len() - 1;
     let (first_scanned, strict, from) = match start {
@@ -238,10 +238,15 @@ fn settle_epochs(
     let end = segments.last().map_or(0, |s| s.end);
     let mut settled = None;
     if let Some(mut epochs) = found {
+        // An epoch that was assigned and has no record yet.
+        let last = epochs.entries().last().copied();
         if let (true, Some(first_base)) = (strict, scans.first_base) {
             epochs.truncate_from_end(Offset(first_base));
             for run in &scans.runs {
                 epochs.assign(run.epoch, run.start_offset);
+            }
+            if let Some(unused) = last.filter(|last| last.start_offset.0 == end) {
+                epochs.assign(unused.epoch, unused.start_offset);
             }
         }
         epochs.truncate_from_end(Offset(end.saturating_add(1)));

@@ -1,0 +1,9 @@
+//! The log through its public face: what it holds after appends, reads, truncations, crashes and restarts.
+
+mod directory;
+mod flushing;
+mod model;
+mod reading;
+mod recovery;
+mod truncation;
+mod world;

@@ -1,0 +1,206 @@
+//! Ranges: on batch boundaries, from the asked offset, never beyond the limit, across segments; offsets by time; the index.
+
+use std::fs;
+
+use barnabas_log::testing::BatchBuilder;
+use barnabas_log::{Log, LogConfig, LogDir, LogError};
+use barnabas_types::{LeaderEpoch, Offset};
+
+use crate::world::{ID, TINY, World, append, batches, read_all, segment_files, tp};
+
+fn varied(log: &mut Log, count: usize) {
+    for i in 0..count {
+        append(log, 1 + i % 4, 10 + i % 30, 1);
+    }
+}
+
+fn check_every_range(log: &Log) {
+    let all = batches(&read_all(log, log.log_start(), 1 << 20));
+    for from in log.log_start().0..=log.log_end().0 {
+        for to in [from, from + 1, from + 3, from + 7, log.log_end().0 + 5] {
+            for max_bytes in [0, 150, 350, 1 << 20] {
+                let range = log.read(Offset(from), Offset(to), max_bytes).unwrap();
+                let first = all.iter().find(|h| h.last_offset() >= from);
+                let expected = first.filter(|h| h.next_offset() <= to.min(log.log_end().0));
+                let Some(first) = expected else {
+                    assert!(range.is_none(), "{from}..{to}");
+                    continue;
+                };
+                let range = range.unwrap_or_else(|| panic!("nothing for {from}..{to}"));
+                let mut bytes = Vec::new();
+                range.read_into(&mut bytes).unwrap();
+                let got = batches(&bytes);
+                assert_eq!(&got[0], first, "{from}..{to}");
+                let last = got[got.len() - 1];
+                assert_eq!(range.end, Offset(last.next_offset()));
+                assert!(range.end.0 <= to);
+                assert!(got.len() == 1 || bytes.len() <= max_bytes);
+                // As much as fits: the next batch is above a limit, or in the next segment.
+                if let Some(next) = all.iter().find(|h| h.base_offset == range.end.0)
+                    && next.next_offset() <= to.min(log.log_end().0)
+                    && bytes.len() + next.size() <= max_bytes
+                {
+                    let after = log.read(range.end, log.log_end(), 1).unwrap().unwrap();
+                    assert_eq!(after.position, 0, "{from}..{to} stops at {}", range.end);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_range_of_a_log_with_many_segments() {
+    let world = World::new("ranges", TINY);
+    let (dir, mut log) = world.start();
+    varied(&mut log, 40);
+    assert!(log.segment_count() > 5);
+    check_every_range(&log);
+    log.close().unwrap();
+    dir.close(true).unwrap();
+    drop(dir);
+    let (_dir, log) = world.start();
+    check_every_range(&log);
+}
+
+#[test]
+fn every_range_of_one_segment_longer_than_the_remembered_tail() {
+    let world = World::new("one", LogConfig { segment_bytes: 1 << 20, ..TINY });
+    let (_dir, mut log) = world.start();
+    varied(&mut log, 90);
+    assert_eq!(log.segment_count(), 1);
+    check_every_range(&log);
+}
+
+#[test]
+fn outside_is_an_error_and_the_end_is_nothing() {
+    let world = World::new("outside", TINY);
+    let (_dir, mut log) = world.start();
+    append(&mut log, 3, 10, 1);
+    assert!(log.read(Offset(3), Offset(9), 100).unwrap().is_none());
+    assert!(matches!(
+        log.read(Offset(4), Offset(9), 100),
+        Err(LogError::OffsetOutOfRange { asked: Offset(4), start: Offset(0), end: Offset(3) })
+    ));
+    log.reset_to(Offset(10)).unwrap();
+    assert!(log.read(Offset(9), Offset(9), 100).is_err());
+    assert!(log.read(Offset(10), Offset(10), 100).unwrap().is_none());
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_gets_one_of_its_own() {
+    let world = World::new("large", TINY);
+    let (_dir, mut log) = world.start();
+    append(&mut log, 1, 10, 1);
+    append(&mut log, 1, 2000, 1);
+    append(&mut log, 1, 10, 1);
+    assert_eq!(log.segment_count(), 3);
+    check_every_range(&log);
+}
+
+#[test]
+fn one_slice_of_many_batches_spreads_over_segments() {
+    let world = World::new("slice", TINY);
+    let (_dir, mut log) = world.start();
+    let mut records = Vec::new();
+    for _ in 0..20 {
+        records.extend(BatchBuilder::new().record(&[1; 40]).build());
+    }
+    let appended = log.append(&mut records, Offset(0), LeaderEpoch(3)).unwrap();
+    assert!(appended.rolled);
+    assert_eq!(appended.log_end, Offset(20));
+    assert_eq!(read_all(&log, Offset(0), 1 << 20), records);
+    for file in segment_files(log.directory()) {
+        assert!(fs::metadata(file).unwrap().len() <= 400);
+    }
+}
+
+#[test]
+fn index_files_are_kafkas() {
+    let world = World::new("index", LogConfig { segment_bytes: 3000, ..TINY });
+    let (dir, mut log) = world.start();
+    varied(&mut log, 60);
+    log.close().unwrap();
+    drop(dir);
+    let mut entries = 0;
+    for path in segment_files(&world.partition()) {
+        let base: i64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let headers = batches(&bytes);
+        let number = |b: &[u8]| i64::from(u32::from_be_bytes(b.try_into().unwrap()));
+        let index = fs::read(path.with_extension("index")).unwrap();
+        assert_eq!(index.len() % 8, 0);
+        for entry in index.chunks(8) {
+            // Kafka's dump tool: the batch at the position must end with the entry's offset.
+            let at = usize::try_from(number(&entry[4..])).unwrap();
+            assert_eq!(batches(&bytes[at..])[0].last_offset(), base + number(&entry[..4]));
+            entries += 1;
+        }
+        let times = fs::read(path.with_extension("timeindex")).unwrap();
+        assert_eq!(times.len() % 12, 0);
+        let mut before = -1;
+        for entry in times.chunks(12) {
+            let time = i64::from_be_bytes(entry[..8].try_into().unwrap());
+            let offset = base + number(&entry[8..]);
+            let header = headers.iter().find(|h| h.last_offset() == offset).unwrap();
+            assert_eq!(header.max_timestamp, time);
+            assert!(time > before);
+            before = time;
+        }
+    }
+    assert!(entries > 20);
+}
+
+#[test]
+fn offsets_by_time() {
+    let world = World::new("time", TINY);
+    let (dir, mut log) = world.start();
+    // Times go up by 5 for each record, but every fourth batch is far back.
+    let mut records = Vec::new();
+    for batch in 0..30_i64 {
+        let mut builder = BatchBuilder::new();
+        for record in 0..3 {
+            let offset = batch * 3 + record;
+            let time = if batch % 4 == 3 { offset } else { 1000 + offset * 5 };
+            records.push((offset, time));
+            builder = builder.timestamp(time).record(&[0; 12]);
+        }
+        log.append(&mut builder.build(), Offset(batch * 3), LeaderEpoch(1)).unwrap();
+    }
+    let check = |log: &Log| {
+        for asked in (0..1500).step_by(7).chain([1000, 1005, 1445]) {
+            let expected = records.iter().find(|(_, time)| *time >= asked);
+            let found = log.offset_for_timestamp(asked).unwrap();
+            assert_eq!(found, expected.map(|(o, t)| (Offset(*o), *t)), "at {asked}");
+        }
+        let latest = records.iter().rev().max_by_key(|(_, time)| *time).unwrap();
+        assert_eq!(log.max_timestamp_offset().unwrap(), Some((Offset(latest.0), latest.1)));
+    };
+    check(&log);
+    log.close().unwrap();
+    dir.close(true).unwrap();
+    drop(dir);
+    let (dir, log) = world.start();
+    check(&log);
+    drop((log, dir));
+    let (_dir, log) = world.start();
+    check(&log);
+}
+
+#[test]
+fn time_of_compressed_and_of_empty() {
+    let dir = barnabas_log::testing::TempDir::new("codec");
+    let dir = LogDir::lock(dir.path()).unwrap();
+    let mut log = dir.open(&tp("t"), ID, TINY).unwrap();
+    assert_eq!(log.offset_for_timestamp(0).unwrap(), None);
+    assert_eq!(log.max_timestamp_offset().unwrap(), None);
+    let mut batch = BatchBuilder::new()
+        .attributes(3)
+        .timestamp(50)
+        .record(b"x")
+        .timestamp(90)
+        .record(b"y")
+        .build();
+    log.append(&mut batch, Offset(0), LeaderEpoch(0)).unwrap();
+    assert_eq!(log.offset_for_timestamp(60).unwrap(), Some((Offset(0), 50)));
+    assert_eq!(log.max_timestamp_offset().unwrap(), Some((Offset(1), 90)));
+}

@@ -1,0 +1,252 @@
+//! After any stop the log is a prefix of what was appended, ends after a whole batch, and goes on from there.
+
+use std::fs::{self, OpenOptions};
+
+use barnabas_log::{BatchError, Log, LogConfig};
+use barnabas_types::{LeaderEpoch, Offset};
+
+use crate::world::{TINY, World, append, assert_whole, batches, read_all, segment_files};
+
+fn cut_file(path: &std::path::Path, length: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+#[test]
+fn i11_recovery_at_every_cut_ends_after_the_last_whole_batch() {
+    let config = LogConfig { segment_bytes: 10_000, ..TINY };
+    let world = World::new("cut", config);
+    let (dir, mut log) = world.start();
+    for (records, epoch) in [(1, 1), (3, 1), (2, 2), (1, 5)] {
+        append(&mut log, records, 20, epoch);
+    }
+    let whole = read_all(&log, Offset(0), 1 << 20);
+    let headers = batches(&whole);
+    drop((log, dir));
+    for length in 0..=whole.len() {
+        fs::write(world.segment(0), &whole[..length]).unwrap();
+        let (_dir, mut log) = world.start();
+        let mut kept = 0;
+        let mut end = 0;
+        for header in &headers {
+            if kept + header.size() > length {
+                break;
+            }
+            kept += header.size();
+            end = header.next_offset();
+        }
+        assert_eq!(log.log_end(), Offset(end), "cut at {length}");
+        assert_eq!(log.recovery().cut.map_or(0, |c| c.bytes), (length - kept) as u64);
+        let last = headers.iter().rev().find(|h| h.next_offset() <= end);
+        let epoch = log.epochs().epoch_at(Offset(end - 1)).map(|e| e.0);
+        assert_eq!(epoch, last.map(|h| h.partition_leader_epoch));
+        append(&mut log, 2, 7, 9);
+        assert_eq!(log.log_end(), Offset(end + 2));
+        assert_whole(&log);
+        assert_eq!(log.epochs().epoch_at(Offset(end)), Some(LeaderEpoch(9)));
+    }
+}
+
+#[test]
+fn i11_any_flipped_byte_above_the_recovery_point_cuts_there() {
+    let config = LogConfig { segment_bytes: 10_000, ..TINY };
+    let world = World::new("flip", config);
+    let (dir, mut log) = world.start();
+    for epoch in [1, 1, 2] {
+        append(&mut log, 2, 20, epoch);
+    }
+    let whole = read_all(&log, Offset(0), 1 << 20);
+    let headers = batches(&whole);
+    drop((log, dir));
+    // Leader epochs lie outside the CRC: a flip there can only be seen where it makes the epochs decrease.
+    let guarded = |at: usize| !(12..16).contains(&(at % headers[0].size()));
+    for at in (0..whole.len()).filter(|at| guarded(*at)) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(world.segment(0), &bytes).unwrap();
+        let (_dir, log) = world.start();
+        let damaged = at / headers[0].size();
+        assert_eq!(log.log_end(), Offset(headers[damaged].base_offset), "flipped at {at}");
+        assert_whole(&log);
+    }
+}
+
+#[test]
+fn d7_a_batch_that_does_not_go_on_is_cut_with_all_later_segments() {
+    let world = World::new("overlap", TINY);
+    let (dir, mut log) = world.start();
+    for _ in 0..12 {
+        append(&mut log, 2, 20, 1);
+    }
+    assert!(log.segment_count() > 3);
+    drop((log, dir));
+    // The second batch of the second segment repeats the base offset of the first.
+    let path = world.segment(1);
+    let mut bytes = fs::read(&path).unwrap();
+    let first = batches(&bytes)[0];
+    let second = first.size();
+    bytes[second..second + 8].copy_from_slice(&first.base_offset.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let (_dir, log) = world.start();
+    let cut = log.recovery().cut.unwrap();
+    assert_eq!(cut.at, Offset(first.next_offset()));
+    assert!(matches!(cut.reason, BatchError::OffsetOrder { .. }));
+    assert_eq!(log.log_end(), cut.at);
+    assert_eq!(segment_files(&world.partition()).len(), 2);
+    assert_whole(&log);
+}
+
+#[test]
+fn i11_a_lost_segment_drops_those_after_it() {
+    let world = World::new("hole", TINY);
+    let (dir, mut log) = world.start();
+    for _ in 0..12 {
+        append(&mut log, 2, 20, 1);
+    }
+    drop((log, dir));
+    let lost = world.segment(1);
+    let first_lost: i64 = lost.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    fs::remove_file(lost).unwrap();
+    let (_dir, log) = world.start();
+    assert_eq!(log.log_end(), Offset(first_lost));
+    assert_whole(&log);
+}
+
+#[test]
+fn d2_garbage_after_a_clean_stop_is_cut_too() {
+    let world = World::new("garbage", TINY);
+    let (dir, mut log) = world.start();
+    for _ in 0..5 {
+        append(&mut log, 1, 30, 1);
+    }
+    log.close().unwrap();
+    assert!(dir.close(true).unwrap());
+    drop(dir);
+    let path = segment_files(&world.partition()).pop().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let good = bytes.len();
+    bytes.extend_from_slice(&[0xAB; 70]);
+    fs::write(&path, bytes).unwrap();
+    let (_dir, log) = world.start();
+    assert_eq!(log.log_end(), Offset(5));
+    assert_eq!(fs::metadata(&path).unwrap().len(), good as u64);
+    assert_whole(&log);
+}
+
+fn everything(log: &Log) -> (Vec<u8>, Offset, String) {
+    let bytes = read_all(log, log.log_start(), 1 << 20);
+    (bytes, log.log_end(), format!("{:?}", log.epochs()))
+}
+
+#[test]
+fn side_files_are_caches() {
+    let world = World::new("caches", TINY);
+    for clean in [true, false] {
+        let (dir, mut log) = world.start();
+        for i in 0..12 {
+            append(&mut log, 2, 20, i / 3);
+        }
+        let before = everything(&log);
+        log.close().unwrap();
+        dir.close(true).unwrap();
+        drop(dir);
+        let marker = world.path().join(".kafka_cleanshutdown");
+        let side = |p: &std::path::PathBuf| {
+            let name = p.file_name().unwrap().to_str().unwrap();
+            name.ends_with("index") || name == "leader-epoch-checkpoint"
+        };
+        let files: Vec<_> = fs::read_dir(world.partition())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .filter(side)
+            .collect();
+        assert!(files.len() > 6);
+        for path in files {
+            let content = fs::read(&path).unwrap();
+            let mut flipped = content.clone();
+            if let Some(byte) = flipped.last_mut() {
+                *byte ^= 0x04;
+            }
+            let variants = [
+                Some(vec![]),
+                Some(content[..content.len() / 2].to_vec()),
+                Some(vec![0; 24]),
+                Some(flipped),
+                None,
+            ];
+            for variant in variants {
+                match &variant {
+                    Some(bytes) => fs::write(&path, bytes).unwrap(),
+                    None => fs::remove_file(&path).unwrap(),
+                }
+                if clean {
+                    fs::write(&marker, "").unwrap();
+                }
+                let (dir, mut log) = world.start();
+                assert_eq!(log.recovery().cut, None, "{} {variant:?}", path.display());
+                let after = everything(&log);
+                assert_eq!((&after.0, after.1), (&before.0, before.1), "{}", path.display());
+                let last = log.offset_for_timestamp(before.1.0 * 10 - 30);
+                assert!(last.is_ok(), "{}", path.display());
+                log.close().unwrap();
+                drop(dir);
+                fs::write(&path, &content).unwrap();
+            }
+        }
+        let _ = fs::remove_dir_all(world.partition());
+    }
+}
+
+#[test]
+fn missing_epochs_are_rebuilt_from_the_batches() {
+    let world = World::new("epochs", TINY);
+    let (dir, mut log) = world.start();
+    for i in 0..10 {
+        append(&mut log, 1, 20, i / 3 * 2);
+    }
+    let epochs = log.epochs().clone();
+    drop((log, dir));
+    fs::remove_file(world.partition().join("leader-epoch-checkpoint")).unwrap();
+    let (_dir, log) = world.start();
+    assert_eq!(log.epochs(), &epochs);
+}
+
+#[test]
+fn d9_what_lies_below_the_recovery_point_is_not_scanned() {
+    let config = LogConfig { segment_bytes: 4000, ..TINY };
+    let world = World::new("bounded", config);
+    let (dir, mut log) = world.start();
+    for _ in 0..200 {
+        append(&mut log, 1, 50, 1);
+    }
+    log.flush().unwrap();
+    dir.write_recovery_points().unwrap();
+    append(&mut log, 1, 50, 1);
+    let size = log.size_bytes();
+    drop((log, dir));
+    let (_dir, log) = world.start();
+    assert_eq!(log.log_end(), Offset(201));
+    assert!(log.recovery().scanned_bytes * 4 < size, "{:?} of {size}", log.recovery());
+    assert_whole(&log);
+}
+
+#[test]
+fn a_stale_epoch_checkpoint_cut_is_not_undone() {
+    let world = World::new("cutfile", TINY);
+    let (dir, mut log) = world.start();
+    for _ in 0..6 {
+        append(&mut log, 1, 20, 1);
+    }
+    append(&mut log, 1, 20, 4);
+    drop((log, dir));
+    // The last batch, the only one of epoch 4, is torn.
+    let last = segment_files(&world.partition()).pop().unwrap();
+    cut_file(&last, fs::metadata(&last).unwrap().len() - 1);
+    let (_dir, mut log) = world.start();
+    assert_eq!(log.log_end(), Offset(6));
+    assert_eq!(
+        log.epochs().end_offset_for(LeaderEpoch(1), log.log_end()),
+        Some((LeaderEpoch(1), Offset(6)))
+    );
+    append(&mut log, 1, 20, 5);
+    assert_eq!(log.epochs().epoch_at(Offset(6)), Some(LeaderEpoch(5)));
+}
