@@ -14,6 +14,7 @@
 //! sealed segment that is not flushed yet; reads of sealed segments open the file for the life of the [`ReadRange`].
 
 pub mod batch;
+mod check;
 mod checkpoint;
 mod error;
 mod files;
@@ -31,10 +32,8 @@ mod timestamps;
 mod truncate;
 mod walk;
 
-pub use batch::{
-    BatchError, BatchHeader, Batches, Fetched, ProduceSummary, check_fetched, stamp,
-    validate_produce,
-};
+pub use batch::{Batch, BatchError, BatchHeader, Batches};
+pub use check::{Fetched, ProduceSummary, check_fetched, stamp, validate_produce};
 pub use error::LogError;
 pub use flush::{FlushPlan, FlushStep};
 pub use log::{Appended, Log, LogConfig};

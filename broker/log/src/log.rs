@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use barnabas_types::{LeaderEpoch, LeaderEpochs, Offset, TopicConfig, TopicPartition};
 
-use crate::batch::{Batches, Fetched, check_fetched, stamp};
+use crate::batch::Batches;
+use crate::check::{Fetched, check_fetched, stamp};
 use crate::checkpoint::write_epochs;
 use crate::error::{At as _, LogError};
 use crate::flush::Rewrite;
