@@ -181,9 +181,6 @@ impl Replica {
         self.log.log_end = log_end;
         let present = self.leader_epoch() == Some(leader_epoch);
         let RoleState::Leader(leader) = &mut self.role else { return };
-        if !present {
-            return;
-        }
         for follower in &mut leader.followers {
             // It had everything until now, however long ago it said so (B7).
             if follower.position.is_some_and(|p| p.log_end >= log_end_before) {
@@ -191,6 +188,7 @@ impl Replica {
             }
         }
         if pending.waits {
+            assert!(present, "R11: a waiter outlived epoch {leader_epoch}");
             let waiter = Waiter { waiter, base: pending.base, end: log_end };
             match pending.acks {
                 Acks::All => leader.waiting_all.push_back(waiter),

@@ -225,6 +225,7 @@ fn a_member_gets_the_whole_lag_time_from_its_admission_on() {
     rig.produce(1, Acks::Leader);
     rig.pass_ms(3 * LAG_MS);
     assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]), "HW 0 is frozen below min.insync");
+    assert_eq!(rig.pass_ms(LAG_MS * 3 / 4).propose, None);
     rig.isr(&[1, 2]);
     assert_eq!(rig.pass_ms(LAG_MS).propose, None);
 }

@@ -133,6 +133,18 @@ fn r15_a_diverging_follower_is_sent_to_the_common_point_and_not_noted() {
 }
 
 #[test]
+fn r15_an_earlier_epoch_ends_at_the_leo_while_its_last_append_is_on_the_way() {
+    let mut rig = Rig::leader(&[1, 2]);
+    rig.order(1, Acks::Leader, 4);
+    rig.state(push(1, 2, 2, &[1, 2]));
+    let ahead = FetchPosition { last_epoch: Some(LeaderEpoch(1)), ..rig.at(2, 2) };
+    assert_eq!(
+        rig.fetch_at(2, ahead).fetch_reply,
+        Some(FetchReply::Diverging { epoch: LeaderEpoch(1), end: Offset(0) })
+    );
+}
+
+#[test]
 fn r15_a_prefix_of_the_log_is_granted() {
     for (last, end) in [(1, 1), (1, 4), (3, 5), (3, 8)] {
         let mut rig = leader_of_epoch_5(0);
