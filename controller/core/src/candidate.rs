@@ -115,10 +115,14 @@ impl Candidate {
                     self.read_after_resignation(effects);
                 }
             }
-            // A shell that watches our own node says so, too: look whether it is still ours.
+            // A shell that watches our own node says so, too: look whether it is still ours, now or when the request
+            // under way has ended. (While disconnected: once reconnected, in any case.)
             Event::RegistrationGone { .. } if session.registered.is_some() => {
-                if session.connected && matches!(self.stage, Stage::Elected | Stage::Following) {
-                    self.verify(effects);
+                let resting = matches!(self.stage, Stage::Elected | Stage::Following);
+                match (session.connected, resting) {
+                    (true, true) => self.verify(effects),
+                    (true, false) => session.verify = true,
+                    (false, _) => {}
                 }
             }
             answer => self.answered(answer, effects),

@@ -472,3 +472,12 @@ fn races_with_lost_answers_and_expiries_never_begin_one_epoch_twice() {
     }
     assert!(elections > 3_000, "the faults do cause elections: {elections}");
 }
+
+#[test]
+fn own_registration_that_is_deleted_during_a_request_is_noticed_after_it() {
+    let mut bench = Bench::registered();
+    assert_eq!(bench.step(Event::RegistrationGone { session: S }), []);
+    assert_eq!(bench.read(Some(OTHER), 5, 8), [Effect::ReadRegistration]);
+    let over = [Effect::Unregistered, Effect::Connect];
+    assert_eq!(bench.step(Event::RegistrationRead { session: S, node: None }), over);
+}
