@@ -1,0 +1,171 @@
+//! ListOffsets (key 2), versions 1 to 7: KIP-79 (by time), KIP-207 (never backwards after a new leader), KIP-320 (leader
+//! epochs), KIP-734 (greatest timestamp, version 7). Everything is below the HW.
+
+use barnabas_types::{Condition, LeaderEpoch, Offset};
+use barnabas_wire::messages::list_offsets_request::ListOffsetsPartition;
+use barnabas_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use barnabas_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
+
+use super::error_codes::CLUSTER_AUTHORIZATION_FAILED;
+use super::produce::find;
+use super::{RequestContext, error_code};
+use crate::node::Node;
+use crate::partition::Hosted;
+
+/// Special timestamps.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+
+/// First version with a leader epoch in the answer.
+const LEADER_EPOCH_VERSION: i16 = 4;
+/// First version that knows OFFSET_NOT_AVAILABLE; older clients get LEADER_NOT_AVAILABLE, which they retry too.
+const OFFSET_NOT_AVAILABLE_VERSION: i16 = 5;
+/// First version with the greatest timestamp.
+const MAX_TIMESTAMP_VERSION: i16 = 7;
+
+/// Offset, timestamp and leader epoch of a record, as far as they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Found {
+    offset: Option<Offset>,
+    timestamp_ms: Option<i64>,
+    leader_epoch: Option<LeaderEpoch>,
+}
+
+pub(super) fn handle(
+    context: &RequestContext<'_>,
+    request: &ListOffsetsRequest,
+) -> ListOffsetsResponse {
+    let mut response = ListOffsetsResponse::default();
+    for topic in &request.topics {
+        let mut entry = ListOffsetsTopicResponse::default();
+        entry.name = topic.name.clone();
+        for asked in &topic.partitions {
+            let index = asked.partition_index;
+            entry.partitions.push(if request.replica_id >= 0 {
+                // Followers use the request between brokers.
+                refused(index, CLUSTER_AUTHORIZATION_FAILED)
+            } else {
+                let found = look_up(context.node, context.version, topic.name.as_str(), asked);
+                partition_response(context.version, index, found)
+            });
+        }
+        response.topics.push(entry);
+    }
+    response
+}
+
+fn look_up(
+    node: &Node,
+    version: i16,
+    topic: &str,
+    asked: &ListOffsetsPartition,
+) -> Result<Found, Condition> {
+    let hosted = find(node, topic, asked.partition_index)?;
+    let epoch =
+        (asked.current_leader_epoch >= 0).then_some(LeaderEpoch(asked.current_leader_epoch));
+    match asked.timestamp {
+        LATEST => {
+            let view = hosted.consumer_view(epoch)?;
+            Ok(Found {
+                offset: Some(view.high_watermark),
+                timestamp_ms: None,
+                leader_epoch: Some(view.leader_epoch),
+            })
+        }
+        EARLIEST => {
+            let view = hosted.consumer_view(epoch)?;
+            Ok(Found {
+                offset: Some(view.log_start),
+                timestamp_ms: None,
+                leader_epoch: hosted.epoch_at(view.log_start),
+            })
+        }
+        MAX_TIMESTAMP if version >= MAX_TIMESTAMP_VERSION => {
+            Ok(record(&hosted, hosted.max_timestamp(epoch)?))
+        }
+        timestamp_ms if timestamp_ms >= 0 => {
+            Ok(record(&hosted, hosted.offset_for_timestamp(timestamp_ms, epoch)?))
+        }
+        _ => Err(Condition::UnsupportedVersion("this special timestamp")),
+    }
+}
+
+fn record(hosted: &Hosted, found: Option<(Offset, i64)>) -> Found {
+    found.map_or_else(Found::default, |(offset, timestamp_ms)| Found {
+        offset: Some(offset),
+        timestamp_ms: Some(timestamp_ms),
+        leader_epoch: hosted.epoch_at(offset),
+    })
+}
+
+fn refused(index: i32, error_code: i16) -> ListOffsetsPartitionResponse {
+    let mut entry = ListOffsetsPartitionResponse::default();
+    entry.partition_index = index;
+    entry.error_code = error_code;
+    entry
+}
+
+fn partition_response(
+    version: i16,
+    index: i32,
+    found: Result<Found, Condition>,
+) -> ListOffsetsPartitionResponse {
+    let found = match found {
+        Ok(found) => found,
+        Err(Condition::OffsetNotAvailable) if version < OFFSET_NOT_AVAILABLE_VERSION => {
+            return refused(index, error_code(&Condition::LeaderNotAvailable));
+        }
+        Err(condition) => return refused(index, error_code(&condition)),
+    };
+    let mut entry = ListOffsetsPartitionResponse::default();
+    entry.partition_index = index;
+    entry.offset = found.offset.map_or(-1, |offset| offset.0);
+    entry.timestamp = found.timestamp_ms.unwrap_or(-1);
+    if version >= LEADER_EPOCH_VERSION {
+        entry.leader_epoch = found.leader_epoch.map_or(-1, |epoch| epoch.0);
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barnabas_wire::reply;
+
+    fn answer(version: i16, found: Result<Found, Condition>) -> ListOffsetsPartitionResponse {
+        let mut topic = ListOffsetsTopicResponse::default();
+        topic.name = "t".into();
+        topic.partitions.push(partition_response(version, 3, found));
+        let mut response = ListOffsetsResponse::default();
+        response.topics.push(topic);
+        reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
+        response.topics[0].partitions[0].clone()
+    }
+
+    #[test]
+    fn every_answer_can_be_written_at_every_version() {
+        let found = Found {
+            offset: Some(Offset(5)),
+            timestamp_ms: Some(9),
+            leader_epoch: Some(LeaderEpoch(2)),
+        };
+        for version in 1..=7 {
+            let entry = answer(version, Ok(found));
+            assert_eq!((entry.partition_index, entry.offset, entry.timestamp), (3, 5, 9));
+            assert_eq!(entry.leader_epoch, if version >= 4 { 2 } else { -1 });
+            let nothing = answer(version, Ok(Found::default()));
+            assert_eq!((nothing.error_code, nothing.offset, nothing.timestamp), (0, -1, -1));
+        }
+    }
+
+    #[test]
+    fn r14_an_unknown_hw_is_said_in_the_words_of_the_version() {
+        for version in 1..=7 {
+            let code = answer(version, Err(Condition::OffsetNotAvailable)).error_code;
+            assert_eq!(code, if version >= 5 { 78 } else { 5 }, "{version}");
+        }
+    }
+}
