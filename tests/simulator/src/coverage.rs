@@ -59,6 +59,8 @@ reached! {
     ProcessCrash = "process crash",
     /// A host was lost.
     HostCrash = "host crash",
+    /// A host died and was back before its messages arrived.
+    Bounce = "host bounce",
     /// A host crash cost records.
     TailLost = "tail lost",
     /// The lost-tail mark was cleared.

@@ -34,6 +34,8 @@ pub enum Happening {
     Restart { broker: Ix },
     /// A stopped process goes on.
     Continue { broker: Ix, life: u32 },
+    /// A held host dies.
+    Bounce { broker: Ix, life: u32 },
     /// The ensemble is reachable again.
     HealStore { broker: Ix },
     /// A direction between two brokers works again.

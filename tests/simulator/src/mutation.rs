@@ -31,11 +31,25 @@ pub enum Mutation {
     StaleFullStateDeletes,
     /// A re-created topic finds the bytes of its earlier life (against R28).
     StrayDirectoryOpened,
+    /// Leaders are told that one in-sync replica is enough (against R10, R11).
+    MinInsyncIgnored,
+    /// A new leader shows its high watermark before it has reached the start of its epoch (against R14).
+    ServedBeforeEpochStart,
+    /// A leader takes every follower's log for a prefix of its own (against R15).
+    DivergenceUnchecked,
+    /// A follower applies late fetch answers as if they had just been asked for (against R31).
+    LateAnswersApplied,
+    /// A leader notes the fetch of a dead incarnation as the present one's (against R30).
+    DeadFetchCounts,
+    /// A refused proposal is no longer counted (against R9).
+    RefusalForgetsProposal,
+    /// A leader stops counting a member when it proposes to drop it (against R13).
+    ShrinkAtOnce,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 14] = [
+    pub const ALL: [(&'static str, Mutation); 21] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -50,6 +64,13 @@ impl Mutation {
         ("unclean-though-forbidden", Mutation::UncleanThoughForbidden),
         ("stale-full-state-deletes", Mutation::StaleFullStateDeletes),
         ("stray-directory-opened", Mutation::StrayDirectoryOpened),
+        ("min-insync-ignored", Mutation::MinInsyncIgnored),
+        ("served-before-epoch-start", Mutation::ServedBeforeEpochStart),
+        ("divergence-unchecked", Mutation::DivergenceUnchecked),
+        ("late-answers-applied", Mutation::LateAnswersApplied),
+        ("dead-fetch-counts", Mutation::DeadFetchCounts),
+        ("refusal-forgets-proposal", Mutation::RefusalForgetsProposal),
+        ("shrink-at-once", Mutation::ShrinkAtOnce),
     ];
 
     /// The mutation of that name.

@@ -54,6 +54,10 @@ pub struct Slot {
     pub proposing: Option<(u64, IsrProposal)>,
     /// A flush is scheduled or running.
     pub flush_armed: bool,
+    /// Partition epoch at which a proposal was refused (for a planted bug).
+    pub refused_at: Option<PartitionEpoch>,
+    /// Partition epoch and LEO for which a planted bug has spoken.
+    pub told_to: Option<(Option<PartitionEpoch>, Offset)>,
 }
 
 /// The push stream to one broker.

@@ -15,6 +15,8 @@ pub enum Operation {
     CrashProcess,
     /// The host loses power.
     CrashHost,
+    /// A follower's host dies and is back at once, while what it sent is still on the way.
+    Bounce,
     /// Every host or process at once.
     CrashAll,
     /// SIGSTOP, and SIGCONT later.
@@ -82,6 +84,7 @@ impl Swarm {
             (O::DeleteTopic, 1),
             (O::CrashProcess, 6),
             (O::CrashHost, 3),
+            (O::Bounce, 3),
             (O::CrashAll, 1),
             (O::Pause, 4),
             (O::ExpireSession, 4),

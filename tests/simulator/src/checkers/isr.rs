@@ -82,7 +82,8 @@ impl Checkers {
     }
 
     /// I7: no committed ISR member of this epoch stands below the leader's HW. `positions`: what each member that has
-    /// not lost its tail holds for certain.
+    /// not lost its tail holds for certain. Not asked of the winner of an unclean election: it may bring an HW from a time
+    /// when it was catching up, above what it has flushed itself.
     pub fn within_isr(
         &mut self,
         life: &Life,
@@ -90,6 +91,9 @@ impl Checkers {
         (epoch, high_watermark): (LeaderEpoch, Offset),
         positions: &[(BrokerId, Offset)],
     ) {
+        if self.histories.get(life).is_some_and(|h| h.unclean.contains(&epoch)) {
+            return;
+        }
         let offsets: Vec<Offset> = positions.iter().map(|(_, at)| *at).collect();
         if !invariants::i7_hw_within_maximal_isr(high_watermark, &offsets) {
             self.broken(

@@ -150,20 +150,23 @@ impl World {
             }
             self.step_replica(b, at, Event::Registered { broker_epoch: mine });
         }
+        self.cut_to_high_watermark(b, at, partition);
+        let ignored = self.is_mutated(Mutation::MinInsyncIgnored);
+        let min_insync_replicas = if ignored { 1 } else { topic.config.min_insync_replicas };
         let controller_epoch = self.processes[b].controller_epoch;
         let push = StatePush {
             controller_epoch,
             broker_epoch: mine,
             incarnation: topic.incarnation,
             partition: partition.clone(),
-            min_insync_replicas: topic.config.min_insync_replicas,
+            min_insync_replicas,
             flush_mode: topic.config.flush_mode,
         };
         self.step_replica(b, at, Event::State(push));
     }
 
     /// Opens the replica, unless it is not assigned here or a tombstone is newer (R22b); puts a stray directory away (R28).
-    fn open(
+    pub(crate) fn open(
         &mut self,
         b: Ix,
         at: &TopicPartition,
@@ -210,6 +213,8 @@ impl World {
             fetching: None,
             proposing: None,
             flush_armed: false,
+            refused_at: None,
+            told_to: None,
         };
         self.processes[b].slots.insert(at.clone(), slot);
         self.compared.remove(&(b, at.clone()));

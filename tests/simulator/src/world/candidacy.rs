@@ -60,6 +60,8 @@ impl World {
                         self.disks[b].tail_lost = false;
                     }
                     self.registered(b, epoch, controller_epoch_min);
+                    // A delete that an earlier incarnation sent may still land: the own node is watched, too.
+                    self.ask_store(b, Request::WatchRegistration { broker });
                 }
                 CandidateEffect::Unregistered => self.note(Some(b), "unregistered", String::new),
                 CandidateEffect::BeginTerm { epoch, version } => self.begin_term(b, epoch, version),
@@ -99,7 +101,8 @@ impl World {
                 | Request::RemoveTopic { .. },
                 answer,
             ) => return self.term_said(b, request, answer),
-            (Request::WatchRegistration { .. }, None | Some(Answer::NoNode)) => {
+            (Request::WatchRegistration { .. }, None) => return self.ask_store(b, request),
+            (Request::WatchRegistration { .. }, Some(Answer::NoNode)) => {
                 CandidateEvent::RegistrationGone { session }
             }
             (Request::WatchRegistration { .. }, Some(_)) => return,

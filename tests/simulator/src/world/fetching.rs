@@ -63,9 +63,10 @@ impl World {
         life: u32,
         at: &TopicPartition,
         correlation: u64,
-        fetch: FollowerFetch,
+        mut fetch: FollowerFetch,
     ) {
         let position = fetch.position;
+        self.misread_fetch(b, at, &mut fetch);
         let reply = if self.processes[b].slots.contains_key(at) {
             self.step_with(b, at, Event::FollowerFetch(fetch), &[])
                 .unwrap_or(FetchReply::Refused(Condition::NotLeaderOrFollower))
@@ -162,9 +163,10 @@ impl World {
         b: Ix,
         at: &TopicPartition,
         correlation: u64,
-        answer: FetchAnswer,
+        mut answer: FetchAnswer,
         records: Vec<Record>,
     ) {
+        let applied_late = self.is_mutated(Mutation::LateAnswersApplied);
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
         let expected = slot.fetching == Some(correlation);
         if expected {
@@ -184,6 +186,9 @@ impl World {
                     asked.log_end,
                 )
         });
+        if applied_late && let Some(wanted) = wanted {
+            answer.asked = wanted;
+        }
         self.step_with(b, at, Event::FetchAnswered(answer), &records);
         if stale {
             self.reach(Reached::LateAnswer);

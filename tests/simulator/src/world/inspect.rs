@@ -8,6 +8,7 @@ use barnabas_types::{BrokerId, FlushMode, Offset, TopicPartition};
 use super::{World, ix_of};
 use crate::checkers::ReplicaView;
 use crate::happening::Ix;
+use crate::mutation::Mutation;
 
 impl World {
     /// Checks what the last event touched.
@@ -32,13 +33,12 @@ impl World {
         let state = (hw.0, directory.truncations);
         let changed = self.compared.get(&(b, at.clone())) != Some(&state);
         if let Role::Leader { leader_epoch } = replica.role() {
-            if let Ok(shown) = replica.consumer_view(None) {
-                let visible = shown.high_watermark;
+            let early = self.is_mutated(Mutation::ServedBeforeEpochStart).then_some(hw);
+            let shown = replica.consumer_view(None).ok().map(|view| view.high_watermark);
+            if let Some(visible) = shown.or(early) {
                 self.checkers.shown(&life, b, leader_epoch, visible, directory);
             }
-            if changed {
-                self.check_isr(b, at);
-            }
+            self.check_isr(b, at);
         }
         if changed {
             self.compared.insert((b, at.clone()), state);
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// I7 for a leader whose epoch is the one in the store.
-    fn check_isr(&mut self, b: Ix, at: &TopicPartition) {
+    pub(crate) fn check_isr(&mut self, b: Ix, at: &TopicPartition) {
         let Some(slot) = self.processes[b].slots.get(at) else { return };
         let Some((topic, state)) = self.store.state(at) else { return };
         let epoch = slot.replica.leader_epoch();

@@ -6,6 +6,7 @@ mod clients;
 mod fetching;
 mod inspect;
 mod operations;
+mod planted;
 mod pushing;
 mod replicas;
 mod sessions;
@@ -306,6 +307,7 @@ impl World {
             Happening::Perform(operation) => self.perform_operation(operation),
             Happening::Restart { broker } => self.start(broker),
             Happening::Continue { broker, life } => self.go_on(broker, life),
+            Happening::Bounce { broker, life } => self.bounced(broker, life),
             Happening::HealStore { broker } => self.heal_store(broker),
             Happening::HealLink { from, to } => {
                 self.link[from][to] = true;

@@ -2,7 +2,7 @@
 
 use barnabas_controller_core::Candidate;
 
-use super::{BROKERS, LIVENESS_MS_MAX, World, id_of};
+use super::{BROKERS, LIVENESS_MS_MAX, World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::process::Process;
@@ -50,6 +50,7 @@ impl World {
                 let b = self.choice.index(BROKERS);
                 self.crash(b, true);
             }
+            Operation::Bounce => self.bounce(),
             Operation::CrashAll => {
                 let host = self.choice.chance(500);
                 for b in 0..BROKERS {
@@ -141,11 +142,58 @@ impl World {
             return;
         }
         self.silence(b);
+        // What it sent waits in the sockets of others, and outlives it (R30).
+        for happening in std::mem::take(&mut self.processes[b].held) {
+            let sent = match &happening {
+                Happening::Input { from, .. } => *from == Some(b),
+                _ => true,
+            };
+            if sent {
+                let delay = self.choice.range(0, 120);
+                self.queue.after(delay, happening);
+            }
+        }
         let life = self.processes[b].life;
         let candidate = Candidate::new(id_of(b), self.disks[b].directory_id);
         self.processes[b] = Process::new(life, candidate);
         let down = self.choice.range(1, self.swarm.down_ms_max);
         self.queue.after(down, Happening::Restart { broker: b });
+    }
+
+    /// Holds what a broker sends from now on; its host dies soon. One that is about to join an ISR is taken first.
+    fn bounce(&mut self) {
+        let joining = self.joining();
+        let Some(b) = joining.or_else(|| self.some_running()) else { return };
+        let delay = self.choice.range(2, 40);
+        let process = &mut self.processes[b];
+        if !process.up || process.paused {
+            return;
+        }
+        process.paused = true;
+        process.holds_sent = true;
+        let life = process.life;
+        self.note(Some(b), "bounce", || format!("in {delay} ms"));
+        self.queue.after(delay, Happening::Bounce { broker: b, life });
+    }
+
+    /// A broker that a leader has proposed and the store does not show yet.
+    fn joining(&self) -> Option<Ix> {
+        self.processes.iter().filter(|p| p.up).flat_map(|p| p.slots.values()).find_map(|slot| {
+            let committed = slot.replica.isr();
+            let proposed = slot.replica.maximal_isr();
+            proposed.into_iter().find(|m| !committed.iter().any(|(id, _)| id == m)).map(ix_of)
+        })
+    }
+
+    pub(crate) fn bounced(&mut self, b: Ix, life: u32) {
+        let process = &self.processes[b];
+        if self.healed || !process.up || process.life != life {
+            return;
+        }
+        self.reach(Reached::Bounce);
+        self.crash(b, true);
+        let delay = self.choice.range(1, 8);
+        self.queue.after(delay, Happening::Restart { broker: b });
     }
 
     /// A process starts.

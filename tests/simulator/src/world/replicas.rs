@@ -13,7 +13,6 @@ use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::disk::Record;
 use crate::happening::{Input, Ix};
-use crate::mutation::Mutation;
 use crate::process::Pending;
 
 /// How long a proposal waits for its answer.
@@ -62,6 +61,7 @@ impl World {
             }
         }
         self.pass_on(b, at, &mut effects);
+        self.lie_for_absent(b, at);
         effects.fetch_reply
     }
 
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Effects 4 to 10: nothing of them touches the log.
-    fn pass_on(&mut self, b: Ix, at: &TopicPartition, effects: &mut Effects) {
+    pub(crate) fn pass_on(&mut self, b: Ix, at: &TopicPartition, effects: &mut Effects) {
         for (waiter, result) in effects.answers.drain(..) {
             self.answered(b, at, waiter, result);
         }
@@ -165,10 +165,6 @@ impl World {
                 }
             }
             Role::Follower { .. } => {
-                if self.is_mutated(Mutation::TruncateToHighWatermark) {
-                    let to = slot_high_watermark(self, b, at);
-                    self.truncate(b, at, to);
-                }
                 self.later(b, 0, Input::FetchNow { partition: at.clone() });
             }
             Role::Idle | Role::Leaderless { .. } | Role::Deleted => {}
@@ -221,7 +217,8 @@ impl World {
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
         let czxid = slot.incarnation.czxid;
         let Some(pending) = slot.pending.remove(&waiter.0) else {
-            self.checkers.broken("E7", format!("{at} broker {}: {waiter:?} answered twice", b + 1));
+            self.checkers
+                .broken("answers", format!("{at} broker {}: {waiter:?} answered twice", b + 1));
             return;
         };
         self.note(Some(b), "answer", || format!("{at} {:?} {result:?}", pending.acks));
@@ -365,7 +362,12 @@ impl World {
                 self.adopt_answer(b, at, proposal.incarnation, state);
                 ProposalOutcome::Accepted
             }
-            Err(condition) => ProposalOutcome::Refused(condition),
+            Err(condition) => {
+                if let Some(slot) = self.processes[b].slots.get_mut(at) {
+                    slot.refused_at = slot.replica.partition_epoch();
+                }
+                ProposalOutcome::Refused(condition)
+            }
         };
         self.step_replica(b, at, Event::ProposalAnswered(outcome));
     }
@@ -407,8 +409,4 @@ impl World {
         }
         self.later(b, (self.swarm.lag_time_max_ms / 4).max(1), Input::Tick);
     }
-}
-
-fn slot_high_watermark(world: &World, b: Ix, at: &TopicPartition) -> Offset {
-    world.processes[b].high_watermark(at).unwrap_or_default()
 }
