@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -228,6 +229,8 @@ impl Installation {
         command
             .args(["-cp", &class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(conf.join("zoo.cfg"))
+            // A Ctrl-C in the terminal is for our parent alone, which then stops its children in order.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(open()?)
             .stderr(open()?)

@@ -1,0 +1,87 @@
+//! One question to a broker's `Admin` service, with a deadline; what went wrong becomes one sentence.
+
+use std::future::Future;
+use std::time::Duration;
+
+use barnabas_proto::v1::Failure;
+use barnabas_proto::v1::admin_client::AdminClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+use super::{Asking, CliError};
+
+/// Longest wait for a connection.
+const DIAL_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for an answer; creating a topic of many partitions takes seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Asks one question and waits for its answer.
+pub(super) fn ask<T, F>(
+    asking: &Asking,
+    question: impl FnOnce(AdminClient<Channel>) -> F,
+) -> Result<T, CliError>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| CliError::Refused(format!("cannot start a runtime: {e}")))?;
+    let admin = &asking.admin;
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(format!("http://{admin}"))
+            .map_err(|_| {
+                CliError::Refused(format!("'{admin}' is no address; --admin expects HOST:PORT"))
+            })?
+            .connect_timeout(DIAL_MAX)
+            .timeout(ANSWER_MAX)
+            .tcp_nodelay(true)
+            .connect()
+            .await
+            .map_err(|error| unreachable(admin, &error))?;
+        let client =
+            AdminClient::new(channel).max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
+        question(client).await.map(Response::into_inner).map_err(|status| of_status(admin, &status))
+    })
+}
+
+/// A refusal by the cluster.
+pub(super) fn failure(failure: &Failure) -> CliError {
+    CliError::Refused(format!("{} ({})", printable(&failure.message), printable(&failure.name)))
+}
+
+/// An answer that this version cannot read.
+pub(super) fn empty_answer(asking: &Asking) -> CliError {
+    CliError::Refused(format!(
+        "the broker at {} gave an empty answer; it may run another version than this command",
+        asking.admin
+    ))
+}
+
+fn unreachable(admin: &str, error: &tonic::transport::Error) -> CliError {
+    // The innermost cause says what the system said.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    CliError::Unreachable(format!(
+        "cannot reach a broker at {admin} ({cause}); start one, or name another with --admin HOST:PORT"
+    ))
+}
+
+fn of_status(admin: &str, status: &Status) -> CliError {
+    let message = printable(status.message());
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
+            CliError::Unreachable(format!(
+                "the broker at {admin} did not answer ({message}); try again, or name another with --admin"
+            ))
+        }
+        code => CliError::Refused(format!("the broker at {admin} refused: {message} ({code:?})")),
+    }
+}
+
+/// Text from the wire, safe for a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

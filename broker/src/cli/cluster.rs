@@ -1,0 +1,100 @@
+//! `barnabas cluster describe` and `barnabas broker list`.
+
+use barnabas_proto::v1::{Broker, DescribeClusterRequest, DescribeClusterResponse};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::ask::{ask, printable};
+use super::table::{print_json, table};
+use super::{Asking, CliError};
+
+#[derive(Subcommand, Debug)]
+pub(super) enum ClusterVerb {
+    /// Show the controller and its epoch, the brokers, and how many partitions are not well.
+    Describe {
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum BrokerVerb {
+    /// List the live brokers.
+    List {
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Columns of a list of brokers.
+const BROKER_COLUMNS: [&str; 7] = ["id", "epoch", "host", "port", "admin", "rack", "tail_lost"];
+
+impl ClusterVerb {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let Self::Describe { asking } = self;
+        let cluster = cluster(&asking)?;
+        let brokers: Vec<Value> = cluster.brokers.iter().map(broker).collect();
+        if asking.json {
+            print_json(&full(&cluster, brokers));
+            return Ok(());
+        }
+        let controller = match cluster.controller_id {
+            id if id < 0 => "none".to_owned(),
+            id => format!("broker {id}, epoch {}", cluster.controller_epoch),
+        };
+        println!("cluster     {}", printable(&cluster.cluster_id));
+        println!("controller  {controller}");
+        println!("topics      {}, {} partitions", cluster.topics, cluster.partitions);
+        println!(
+            "unwell      {} offline, {} under-replicated, {} under min.insync.replicas",
+            cluster.offline_partitions,
+            cluster.under_replicated_partitions,
+            cluster.under_min_isr_partitions
+        );
+        println!("answered by broker {}\n", cluster.answered_by);
+        print!("{}", table(&BROKER_COLUMNS, &brokers));
+        Ok(())
+    }
+}
+
+impl BrokerVerb {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let Self::List { asking } = self;
+        let brokers: Vec<Value> = cluster(&asking)?.brokers.iter().map(broker).collect();
+        if asking.json {
+            print_json(&Value::Array(brokers));
+        } else {
+            print!("{}", table(&BROKER_COLUMNS, &brokers));
+        }
+        Ok(())
+    }
+}
+
+fn cluster(asking: &Asking) -> Result<DescribeClusterResponse, CliError> {
+    let request = DescribeClusterRequest {};
+    let mut answer =
+        ask(asking, |mut client| async move { client.describe_cluster(request).await })?;
+    answer.brokers.sort_by_key(|broker| broker.id);
+    Ok(answer)
+}
+
+fn full(cluster: &DescribeClusterResponse, brokers: Vec<Value>) -> Value {
+    json!({
+        "cluster_id": cluster.cluster_id,
+        "controller": {"id": cluster.controller_id, "epoch": cluster.controller_epoch},
+        "brokers": brokers,
+        "topics": cluster.topics,
+        "partitions": cluster.partitions,
+        "offline_partitions": cluster.offline_partitions,
+        "under_replicated_partitions": cluster.under_replicated_partitions,
+        "under_min_isr_partitions": cluster.under_min_isr_partitions,
+        "answered_by": cluster.answered_by,
+    })
+}
+
+fn broker(broker: &Broker) -> Value {
+    json!({
+        "id": broker.id, "epoch": broker.epoch, "host": broker.host, "port": broker.port,
+        "admin": broker.control_address, "rack": broker.rack, "tail_lost": broker.tail_lost,
+    })
+}

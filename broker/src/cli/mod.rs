@@ -1,0 +1,134 @@
+//! The command line: one binary, noun then verb, a table for people, `--json` for programs, exit codes that mean something.
+//!
+//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached.
+
+mod ask;
+mod cluster;
+mod run;
+mod table;
+mod topic;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Replicated log brokers that speak Kafka's protocol, coordinated by ZooKeeper.
+#[derive(Parser, Debug)]
+#[command(name = "barnabas", version)]
+struct Cli {
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Subcommand, Debug)]
+enum Noun {
+    /// Run a broker (--config FILE), or list the brokers of a cluster.
+    Broker(BrokerArgs),
+    /// Run ZooKeeper and brokers on this machine until Ctrl-C, for trying things out.
+    Dev(crate::dev::DevArgs),
+    /// Create, list, describe and delete topics.
+    #[command(subcommand)]
+    Topic(topic::TopicVerb),
+    /// Show the controller, the brokers and the health of a cluster.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterVerb),
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct BrokerArgs {
+    #[command(flatten)]
+    run: Option<run::RunArgs>,
+    #[command(subcommand)]
+    verb: Option<cluster::BrokerVerb>,
+}
+
+/// Whom a command asks, and how it shows the answer.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Asking {
+    /// The gRPC address of any broker of the cluster.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "BARNABAS_ADMIN",
+        default_value = "127.0.0.1:9192"
+    )]
+    admin: String,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a command ends without success; each text is one sentence.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// This machine or the cluster refused.
+    #[error("{0}")]
+    Refused(String),
+    /// Nobody answered.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl CliError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Refused(_) => ExitCode::from(1),
+            Self::Unreachable(_) => ExitCode::from(3),
+        }
+    }
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    // clap ends the process with 2 on a wrong command line.
+    let outcome = match Cli::parse().noun {
+        Noun::Broker(BrokerArgs { verb: Some(verb), .. }) => verb.run(),
+        Noun::Broker(BrokerArgs { run: Some(args), .. }) => run::broker(&args),
+        // clap asks for one of the two.
+        Noun::Broker(_) => Err(CliError::Refused("give --config FILE".to_owned())),
+        Noun::Dev(args) => crate::dev::run(&args).map_err(|e| CliError::Refused(e.to_string())),
+        Noun::Topic(verb) => verb.run(),
+        Noun::Cluster(verb) => verb.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("barnabas: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+/// `K=V`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    if key.is_empty() {
+        return Err("expected KEY=VALUE".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn broker_runs_with_a_file_or_lists() {
+        let parse = |args: &[&str]| Cli::try_parse_from([&["barnabas"], args].concat());
+        assert!(parse(&["broker", "--config", "b.yaml"]).is_ok());
+        assert!(parse(&["broker", "list", "--json", "--admin", "h:1"]).is_ok());
+        assert!(parse(&["broker"]).is_err());
+        assert!(parse(&["topic", "create", "t", "--config", "nonsense"]).is_err());
+        assert!(
+            parse(&["topic", "create", "t", "--assignment", "0:1,2", "--partitions", "1"]).is_err()
+        );
+        assert!(parse(&["topic", "create", "t", "--assignment", "0:x"]).is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! `barnabas broker --config FILE`: logging, signals, and the broker itself.
+
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+
+use barnabas_broker::config::BrokerConfig;
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::CliError;
+
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// The broker's configuration, in YAML with Kafka's key names.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The least important lines that are logged (to stdout).
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+    /// Log JSON lines instead of text.
+    #[arg(long)]
+    log_json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// Runs a broker until SIGTERM or SIGINT.
+pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
+    let refused = |error: &dyn std::fmt::Display| CliError::Refused(error.to_string());
+    let config = BrokerConfig::load(&args.config).map_err(|e| refused(&e))?;
+    let level = tracing::Level::from(args.log_level);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    if args.log_json {
+        log.json().init()
+    } else {
+        log.init()
+    }
+    let shutdown = on_signal().map_err(|e| refused(&format!("cannot listen for signals: {e}")))?;
+    barnabas_broker::node::run(config, shutdown).map_err(|e| refused(&e))
+}
+
+/// Becomes `true` with the first SIGTERM or SIGINT. A thread of its own waits for them, so that a broker whose runtimes
+/// are busy still hears them.
+fn on_signal() -> io::Result<watch::Receiver<bool>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    let (stop, shutdown) = watch::channel(false);
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        });
+        // Nobody listens any more only when the broker has ended already.
+        let _ = stop.send(true);
+    })?;
+    Ok(shutdown)
+}

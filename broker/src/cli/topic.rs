@@ -1,0 +1,281 @@
+//! `barnabas topic create | list | describe | delete`.
+
+use std::collections::HashMap;
+
+use barnabas_proto::v1::create_topic_response::Result as Created;
+use barnabas_proto::v1::delete_topic_response::Result as Deleted;
+use barnabas_proto::v1::{
+    Assignment, CreateTopicRequest, DeleteTopicRequest, DescribeTopicsRequest,
+    DescribeTopicsResponse, Partition, PartitionState, Topic, TopicConfig,
+};
+use barnabas_types::TopicId;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::ask::{ask, empty_answer, failure, printable};
+use super::table::{print_json, table};
+use super::{Asking, CliError, key_value};
+
+#[derive(Subcommand, Debug)]
+pub(super) enum TopicVerb {
+    /// Create a topic.
+    Create(CreateArgs),
+    /// List the topics.
+    List {
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Show partitions, leaders, epochs and ISRs.
+    Describe {
+        /// The topics; all if none is given.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Delete a topic with all its records.
+    Delete {
+        /// The topic.
+        name: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CreateArgs {
+    /// 1 to 249 characters of a-z A-Z 0-9 . _ -
+    name: String,
+    /// Number of partitions; the broker's num.partitions if absent.
+    #[arg(long, value_name = "N")]
+    partitions: Option<i32>,
+    /// Number of replicas of each partition; the broker's default.replication.factor if absent.
+    #[arg(long, value_name = "R")]
+    replication_factor: Option<i32>,
+    /// A topic setting, such as min.insync.replicas=2; may be repeated.
+    #[arg(long = "config", value_name = "K=V", value_parser = key_value)]
+    configs: Vec<(String, String)>,
+    /// Replicas of one partition, preferred leader first, such as 0:1,2,3; repeated for each partition.
+    #[arg(
+        long,
+        value_name = "P:ID,ID",
+        value_parser = assignment,
+        conflicts_with_all = ["partitions", "replication_factor"]
+    )]
+    assignment: Vec<Assignment>,
+    /// Check everything and create nothing.
+    #[arg(long)]
+    validate_only: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+impl TopicVerb {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Create(args) => create(args),
+            Self::List { asking } => list(&asking),
+            Self::Describe { names, asking } => describe(names, &asking),
+            Self::Delete { name, asking } => delete(name, &asking),
+        }
+    }
+}
+
+fn create(args: CreateArgs) -> Result<(), CliError> {
+    let request = CreateTopicRequest {
+        name: args.name,
+        partitions: args.partitions,
+        replication_factor: args.replication_factor,
+        configs: args.configs.into_iter().collect::<HashMap<_, _>>(),
+        assignment: args.assignment,
+        validate_only: args.validate_only,
+        forwarded: false,
+    };
+    let answer = ask(&args.asking, |mut client| async move { client.create_topic(request).await })?;
+    let topic = match answer.result {
+        Some(Created::Created(topic)) => topic,
+        Some(Created::Failure(refusal)) => return Err(failure(&refusal)),
+        None => return Err(empty_answer(&args.asking)),
+    };
+    let row = json!({
+        "name": topic.name, "topic_id": topic_id(&topic.topic_id), "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor, "validate_only": args.validate_only,
+    });
+    if args.asking.json {
+        print_json(&row);
+    } else {
+        println!(
+            "{} topic '{}': {} partitions, replication factor {}",
+            if args.validate_only { "would create" } else { "created" },
+            printable(&topic.name),
+            topic.partitions,
+            topic.replication_factor
+        );
+    }
+    Ok(())
+}
+
+fn list(asking: &Asking) -> Result<(), CliError> {
+    let topics = topics(Vec::new(), asking)?.topics;
+    let rows: Vec<Value> = topics.iter().map(summary).collect();
+    if asking.json {
+        print_json(&Value::Array(rows));
+    } else {
+        let columns = ["name", "partitions", "replication_factor", "offline", "under_replicated"];
+        print!("{}", table(&columns, &rows));
+    }
+    Ok(())
+}
+
+fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
+    let answer = topics(names, asking)?;
+    if let Some(missing) = answer.missing.first() {
+        return Err(CliError::Refused(format!(
+            "topic '{}' does not exist; `barnabas topic list` shows those that do",
+            printable(missing)
+        )));
+    }
+    if asking.json {
+        print_json(&answer.topics.iter().map(full).collect());
+        return Ok(());
+    }
+    for (i, topic) in answer.topics.iter().enumerate() {
+        let value = full(topic);
+        println!(
+            "{}topic {}  id {}",
+            if i > 0 { "\n" } else { "" },
+            printable(&topic.name),
+            cell(&value["topic_id"])
+        );
+        if let Value::Object(configs) = &value["configs"] {
+            let shown: Vec<String> =
+                configs.iter().map(|(k, v)| format!("{k}={}", cell(v))).collect();
+            println!("  {}", shown.join("  "));
+        }
+        let rows = value["partitions"].as_array().cloned().unwrap_or_default();
+        let columns = [
+            "partition",
+            "leader",
+            "leader_epoch",
+            "partition_epoch",
+            "controller_epoch",
+            "replicas",
+            "isr",
+        ];
+        print!("{}", table(&columns, &rows));
+    }
+    Ok(())
+}
+
+fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
+    let request = DeleteTopicRequest { name, forwarded: false };
+    let answer = ask(asking, |mut client| async move { client.delete_topic(request).await })?;
+    match answer.result {
+        Some(Deleted::Deleted(topic)) if asking.json => print_json(&json!({"name": topic.name})),
+        Some(Deleted::Deleted(topic)) => println!("deleted topic '{}'", printable(&topic.name)),
+        Some(Deleted::Failure(refusal)) => return Err(failure(&refusal)),
+        None => return Err(empty_answer(asking)),
+    }
+    Ok(())
+}
+
+/// The topics of these names (all if empty), by name.
+fn topics(names: Vec<String>, asking: &Asking) -> Result<DescribeTopicsResponse, CliError> {
+    let request = DescribeTopicsRequest { names };
+    let mut answer =
+        ask(asking, |mut client| async move { client.describe_topics(request).await })?;
+    answer.topics.sort_by(|a, b| a.name.cmp(&b.name));
+    for topic in &mut answer.topics {
+        topic.partitions.sort_by_key(|partition| partition.index);
+    }
+    Ok(answer)
+}
+
+/// One line of `topic list`.
+fn summary(topic: &Topic) -> Value {
+    let state = |partition: &Partition| partition.state.clone().unwrap_or_default();
+    let count =
+        |wanted: &dyn Fn(&Partition) -> bool| topic.partitions.iter().filter(|p| wanted(p)).count();
+    json!({
+        "name": topic.name,
+        "partitions": topic.partitions.len(),
+        "replication_factor": topic.partitions.first().map_or(0, |p| p.assigned_replicas.len()),
+        "offline": count(&|p| state(p).leader < 0),
+        "under_replicated": count(&|p| state(p).isr.len() < p.assigned_replicas.len()),
+    })
+}
+
+/// One topic of `topic describe`.
+fn full(topic: &Topic) -> Value {
+    let id = topic.incarnation.as_ref().map(|incarnation| topic_id(&incarnation.topic_id));
+    let partitions: Vec<Value> = topic.partitions.iter().map(partition).collect();
+    json!({
+        "name": topic.name, "topic_id": id,
+        "configs": topic.config.as_ref().map(configs), "partitions": partitions,
+    })
+}
+
+fn partition(partition: &Partition) -> Value {
+    let PartitionState { leader, leader_epoch, partition_epoch, controller_epoch, isr } =
+        partition.state.clone().unwrap_or_default();
+    json!({
+        "partition": partition.index,
+        "leader": leader,
+        "leader_epoch": leader_epoch,
+        "partition_epoch": partition_epoch,
+        "controller_epoch": controller_epoch,
+        "replicas": partition.assigned_replicas,
+        "isr": isr.iter().map(|member| member.broker_id).collect::<Vec<_>>(),
+    })
+}
+
+fn configs(config: &TopicConfig) -> Value {
+    json!({
+        "min.insync.replicas": config.min_insync_replicas,
+        "unclean.leader.election.enable": config.unclean_leader_election,
+        "segment.bytes": config.segment_bytes,
+        "max.message.bytes": config.max_message_bytes,
+    })
+}
+
+fn topic_id(bytes: &[u8]) -> Option<String> {
+    bytes.try_into().ok().map(|bytes| TopicId(bytes).to_string())
+}
+
+fn cell(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), printable)
+}
+
+/// `P:ID,ID`.
+fn assignment(text: &str) -> Result<Assignment, String> {
+    let parse = || {
+        let (partition, brokers) = text.split_once(':')?;
+        let brokers: Option<Vec<i32>> =
+            brokers.split(',').map(|id| id.trim().parse().ok().filter(|id| *id >= 0)).collect();
+        let partition = partition.trim().parse().ok().filter(|partition| *partition >= 0)?;
+        Some(Assignment { partition, brokers: brokers? })
+    };
+    parse().ok_or_else(|| "expected PARTITION:BROKER,BROKER, such as 0:1,2,3".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assignments_are_read() {
+        assert_eq!(assignment("2:1,3"), Ok(Assignment { partition: 2, brokers: vec![1, 3] }));
+        for bad in ["", "1", "1:", ":1", "a:1", "1:-2", "-1:2", "1:2,,3"] {
+            assert!(assignment(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_partition_without_state_counts_as_shown() {
+        let state = PartitionState { leader: -1, isr: Vec::new(), ..PartitionState::default() };
+        let partition = Partition { index: 0, assigned_replicas: vec![1, 2], state: Some(state) };
+        let topic = Topic { name: "t".into(), partitions: vec![partition], ..Topic::default() };
+        let row = summary(&topic);
+        assert_eq!((row["offline"].as_u64(), row["under_replicated"].as_u64()), (Some(1), Some(1)));
+    }
+}
