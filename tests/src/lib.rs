@@ -1,1 +1,21 @@
-//! tests
+//! The cluster harness: real ZooKeeper, real broker processes, real clients, faults between them, and a ledger that counts.
+//!
+//! Nothing here knows a rule of replication: what the product does is judged from outside, from ZooKeeper's nodes, from what
+//! clients were told and from the bytes that come back.
+
+pub mod admin;
+pub mod cluster;
+pub mod corpus;
+pub mod demonstration;
+pub mod kcat;
+pub mod ledger;
+pub mod proxy;
+pub mod replicas;
+pub mod wait;
+pub mod znodes;
+
+/// Why a step of a test or of the demonstration did not succeed: one sentence.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+/// Shorthand for a step that may fail.
+pub type Outcome<T> = Result<T, Fault>;

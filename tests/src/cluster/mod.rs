@@ -1,0 +1,314 @@
+//! ZooKeeper and broker processes on free loopback ports, with everything that faults need.
+
+mod broker;
+mod proxied;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+
+use crate::admin::Admin;
+use crate::wait::wait_for;
+use crate::znodes::Znodes;
+use crate::{Fault, Outcome};
+
+pub use broker::{Broker, program, run_program, usage};
+pub use proxied::Proxies;
+
+/// Longest wait for a cluster to form, to heal or to elect; generous, for machines that also compile.
+pub const SETTLE_MAX: Duration = Duration::from_secs(60);
+
+/// What kind of cluster to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Brokers get the ids 1 to this.
+    pub brokers: i32,
+    /// `zookeeper.session.timeout.ms`.
+    pub session_timeout_ms: u32,
+    /// More lines for every broker's configuration.
+    pub config: String,
+    /// Whether a proxy stands before each broker's two listeners and before its ZooKeeper.
+    pub proxied: bool,
+    /// Whether the brokers are started too, or only configured.
+    pub start: bool,
+}
+
+impl Default for Options {
+    /// Three brokers, a session of 3 s and a lag limit of 2 s.
+    fn default() -> Self {
+        Self {
+            brokers: 3,
+            session_timeout_ms: 3_000,
+            config: "replica.lag.time.max.ms: 2000\n".to_owned(),
+            proxied: false,
+            start: true,
+        }
+    }
+}
+
+/// A cluster in a directory of its own. Its end kills every process that it started.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: PathBuf,
+    /// ZooKeeper, if this harness started it.
+    zookeeper: Option<ZooKeeperServer>,
+    zookeeper_connect: String,
+    brokers: BTreeMap<i32, Broker>,
+    proxies: BTreeMap<i32, Proxies>,
+    temporary: bool,
+}
+
+impl Cluster {
+    /// Starts ZooKeeper and the brokers, and waits until all are registered and one is the controller.
+    ///
+    /// # Errors
+    /// What does not start, with the last line of its log.
+    pub async fn start(options: Options) -> Outcome<Self> {
+        let directory = fresh_directory()?;
+        let server = ZooKeeperServer::start(&ZooKeeperOptions {
+            data_dir: directory.join("zookeeper"),
+            port: None,
+            tick_time_ms: 100,
+            force_sync: false,
+        })
+        .await?;
+        let mut cluster = Self {
+            directory,
+            zookeeper_connect: server.address().to_string(),
+            zookeeper: Some(server),
+            brokers: BTreeMap::new(),
+            proxies: BTreeMap::new(),
+            temporary: true,
+        };
+        for id in 1..=options.brokers {
+            cluster.configure(id, &options).await?;
+        }
+        if options.start {
+            cluster.start_all()?;
+            cluster.until_formed().await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Takes over a running cluster by its directory of `broker-N.yaml` and `broker-N.pid` files.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn attach(directory: &Path) -> Outcome<Self> {
+        let mut brokers = BTreeMap::new();
+        let mut connect = None;
+        for id in 1.. {
+            let file = directory.join(format!("broker-{id}.yaml"));
+            if !file.exists() {
+                break;
+            }
+            let broker = Broker::attach(id, directory)?;
+            connect = Some(broker.config().zookeeper_connect.to_string());
+            brokers.insert(id, broker);
+        }
+        let none = || Fault::from(format!("{} holds no broker-1.yaml", directory.display()));
+        Ok(Self {
+            directory: directory.to_owned(),
+            zookeeper: None,
+            zookeeper_connect: connect.ok_or_else(none)?,
+            brokers,
+            proxies: BTreeMap::new(),
+            temporary: false,
+        })
+    }
+
+    async fn configure(&mut self, id: i32, options: &Options) -> Outcome<()> {
+        let ports = broker::Ports::free()?;
+        let (zookeeper, advertised) = if options.proxied {
+            let proxies = Proxies::start(&ports, &self.zookeeper_connect).await?;
+            let lines = proxies.configuration();
+            let zookeeper = proxies.zookeeper.address().to_string();
+            self.proxies.insert(id, proxies);
+            (zookeeper, lines)
+        } else {
+            (self.zookeeper_connect.clone(), String::new())
+        };
+        let text = format!(
+            "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
+             zookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
+            ports.kafka,
+            ports.admin,
+            options.session_timeout_ms,
+            self.directory.join(format!("broker-{id}")).display(),
+            options.config,
+        );
+        fs::write(self.directory.join(format!("broker-{id}.yaml")), text)?;
+        self.brokers.insert(id, Broker::configured(id, &self.directory)?);
+        Ok(())
+    }
+
+    /// Starts every broker that does not run, as close together as possible.
+    ///
+    /// # Errors
+    /// The system starts no process.
+    pub fn start_all(&mut self) -> Outcome<()> {
+        for broker in self.brokers.values_mut() {
+            if !broker.runs() {
+                broker.start()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every running broker is registered and known to a controller.
+    ///
+    /// # Errors
+    /// A broker ended, or the deadline passed.
+    pub async fn until_formed(&mut self) -> Outcome<()> {
+        let started = std::time::Instant::now();
+        loop {
+            for broker in self.brokers.values_mut() {
+                broker.refuse_ended()?;
+            }
+            let running = self.brokers.values().filter(|b| b.was_started()).count();
+            let mut known = 0;
+            for broker in self.brokers.values().filter(|b| b.was_started()) {
+                let Ok(admin) = broker.admin().await else { continue };
+                let Ok(cluster) = admin.cluster().await else { continue };
+                known +=
+                    usize::from(cluster.controller_id >= 0 && cluster.brokers.len() == running);
+            }
+            if known == running {
+                return Ok(());
+            }
+            if started.elapsed() > SETTLE_MAX {
+                let logs: Vec<String> = self.brokers.values().map(Broker::last_log_line).collect();
+                return Err(format!("the cluster did not form; last log lines: {logs:#?}").into());
+            }
+            tokio::time::sleep(crate::wait::LOOK_INTERVAL).await;
+        }
+    }
+
+    /// One broker.
+    ///
+    /// # Panics
+    /// There is none of this id.
+    pub fn broker(&mut self, id: i32) -> &mut Broker {
+        self.brokers.get_mut(&id).expect("a broker of this cluster")
+    }
+
+    /// All brokers by id.
+    pub fn brokers(&mut self) -> impl Iterator<Item = &mut Broker> {
+        self.brokers.values_mut()
+    }
+
+    /// The links of one broker of a proxied cluster.
+    ///
+    /// # Panics
+    /// The cluster is not proxied.
+    #[must_use]
+    pub fn links(&self, id: i32) -> &Proxies {
+        self.proxies.get(&id).expect("a proxied cluster")
+    }
+
+    /// The ZooKeeper process.
+    pub fn zookeeper(&mut self) -> Option<&mut ZooKeeperServer> {
+        self.zookeeper.as_mut()
+    }
+
+    /// `host:port[/chroot]` of ZooKeeper, never through a proxy.
+    #[must_use]
+    pub fn zookeeper_connect(&self) -> &str {
+        &self.zookeeper_connect
+    }
+
+    /// Where configurations, logs and data are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Kafka addresses of all brokers, comma-separated.
+    #[must_use]
+    pub fn bootstrap(&self) -> String {
+        let addresses: Vec<String> =
+            self.brokers.values().map(|b| b.config().advertised_listener.to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// A witness of ZooKeeper's nodes.
+    ///
+    /// # Errors
+    /// ZooKeeper does not answer.
+    pub async fn znodes(&self) -> Outcome<Znodes> {
+        Znodes::connect(&self.zookeeper_connect).await
+    }
+
+    /// The administration of the first broker that answers.
+    ///
+    /// # Errors
+    /// None does.
+    pub async fn admin(&self) -> Outcome<Admin> {
+        for broker in self.brokers.values() {
+            if let Ok(admin) = broker.admin().await
+                && admin.cluster().await.is_ok()
+            {
+                return Ok(admin);
+            }
+        }
+        Err("no broker answers".into())
+    }
+
+    /// Waits until all partitions of `topic` have a leader and an ISR of `members`.
+    ///
+    /// # Errors
+    /// The deadline passed; the text shows the stored states.
+    pub async fn until_healed(&self, topic: &str, members: usize) -> Outcome<()> {
+        let znodes = self.znodes().await?;
+        let healed = || async {
+            let states = znodes.partitions(topic).await.ok()?;
+            let whole = states.values().all(|p| p.leader >= 0 && p.isr.len() == members);
+            (whole && !states.is_empty()).then_some(())
+        };
+        match wait_for("every partition has a leader and its whole ISR", SETTLE_MAX, healed).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let states = znodes.partitions(topic).await?;
+                Err(format!("{error}; stored: {states:?}").into())
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.temporary {
+            // An attached cluster lives on, also what was started again here.
+            self.brokers.values_mut().for_each(Broker::release);
+            return;
+        }
+        self.brokers.clear();
+        self.zookeeper = None;
+        if std::thread::panicking() {
+            eprintln!("the cluster's files are kept in {}", self.directory.display());
+        } else {
+            // What is left over in the temporary folder harms nobody.
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// An empty directory that no other test uses.
+///
+/// # Errors
+/// It cannot be created.
+pub fn fresh_directory() -> Outcome<PathBuf> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("barnabas-tests-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    fs::create_dir_all(&directory)?;
+    Ok(directory.canonicalize()?)
+}

@@ -1,0 +1,167 @@
+//! A loopback TCP proxy that stands in front of an advertised address: cut, heal, or hold what flows one way.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::Outcome;
+
+/// Most bytes that one direction of one connection holds.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What the proxy does with connections, old and new.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Link {
+    /// Everything passes.
+    Whole,
+    /// Every connection is closed, new ones too.
+    Cut,
+    /// Bytes towards the server are held; answers pass. Connections stay open.
+    HoldRequests,
+    /// Bytes towards the client are held; requests pass. Connections stay open.
+    HoldReplies,
+    /// Nothing passes in either direction; connections stay open, as if a cable was pulled.
+    Silent,
+}
+
+/// A running proxy; its end closes all its connections.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    link: watch::Sender<Link>,
+    accepting: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Listens on a free port and forwards to `target`.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start(target: SocketAddr) -> Outcome<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let (link, watched) = watch::channel(Link::Whole);
+        let accepting = tokio::spawn(accept(listener, target, watched));
+        Ok(Self { address, link, accepting })
+    }
+
+    /// What to advertise instead of the target.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Changes what happens to all connections from now on.
+    pub fn set(&self, link: Link) {
+        self.link.send_replace(link);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.set(Link::Cut);
+    }
+}
+
+async fn accept(listener: TcpListener, target: SocketAddr, link: watch::Receiver<Link>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if *link.borrow() == Link::Cut {
+            continue;
+        }
+        tokio::spawn(connect(client, target, link.clone()));
+    }
+}
+
+async fn connect(client: TcpStream, target: SocketAddr, link: watch::Receiver<Link>) {
+    let Ok(server) = TcpStream::connect(target).await else { return };
+    // A refused option only costs latency.
+    let _ = client.set_nodelay(true);
+    let _ = server.set_nodelay(true);
+    let (client_in, client_out) = client.into_split();
+    let (server_in, server_out) = server.into_split();
+    // Whichever direction ends first ends the other, so that a closed connection is closed for both.
+    tokio::select! {
+        () = forward(client_in, server_out, link.clone(), Link::HoldRequests) => {}
+        () = forward(server_in, client_out, link, Link::HoldReplies) => {}
+    }
+}
+
+async fn forward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut link: watch::Receiver<Link>,
+    held_by: Link,
+) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read.unwrap_or(0),
+            cut = link.wait_for(|link| *link == Link::Cut) => {
+                let _ = cut;
+                return;
+            }
+        };
+        if read == 0 {
+            return;
+        }
+        let passes = |link: &Link| *link != held_by && *link != Link::Silent;
+        match link.wait_for(passes).await {
+            Ok(now) if *now == Link::Cut => return,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::wait_for;
+    use std::time::Duration;
+
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.split();
+                    tokio::io::copy(&mut read, &mut write).await
+                });
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn held_replies_arrive_after_healing_and_a_cut_closes() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+        let mut answer = [0; 1];
+        client.write_all(b"a").await.unwrap();
+        client.read_exact(&mut answer).await.unwrap();
+        proxy.set(Link::HoldReplies);
+        client.write_all(b"b").await.unwrap();
+        let held = tokio::time::timeout(Duration::from_millis(200), client.read(&mut answer)).await;
+        assert!(held.is_err(), "nothing passes while replies are held");
+        proxy.set(Link::Whole);
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"b");
+        proxy.set(Link::Cut);
+        assert_eq!(client.read(&mut answer).await.unwrap_or(0), 0);
+        let refused = wait_for("a new connection is closed", Duration::from_secs(5), || async {
+            let mut client = TcpStream::connect(proxy.address()).await.ok()?;
+            let mut answer = [0; 1];
+            (client.read(&mut answer).await.unwrap_or(0) == 0).then_some(())
+        });
+        refused.await.unwrap();
+    }
+}

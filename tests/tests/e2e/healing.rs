@@ -1,0 +1,136 @@
+//! All replicas dead, and back in any order.
+
+use barnabas_tests::Outcome;
+use barnabas_tests::admin::NewTopic;
+use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX};
+use barnabas_tests::kcat;
+use barnabas_tests::wait::wait_for;
+use barnabas_tests::znodes::Znodes;
+
+use crate::{topic, until_registered};
+
+fn options() -> Options {
+    Options { session_timeout_ms: 1_500, ..Options::default() }
+}
+
+/// Produces numbered lines to all partitions and waits for their acknowledgement by all ISR members.
+fn produce(cluster: &Cluster, topic: &str, from: usize, to: usize) -> Outcome<()> {
+    let lines: String = (from..to).map(|n| format!("{n}\n")).collect();
+    let arguments = ["-P", "-t", topic, "-X", "acks=all"];
+    let output = kcat::run(&cluster.bootstrap(), &arguments, lines.as_bytes())?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Reads everything, sorted.
+fn consume(cluster: &Cluster, topic: &str) -> Outcome<Vec<usize>> {
+    let arguments = ["-C", "-t", topic, "-o", "beginning", "-e", "-q"];
+    let output = kcat::run(&cluster.bootstrap(), &arguments, b"")?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let mut numbers = text.lines().map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+async fn until_isr(znodes: &Znodes, topic: &str, isr: &[i64]) -> Outcome<()> {
+    wait_for(&format!("the ISR is {isr:?}"), SETTLE_MAX, || async {
+        let states = znodes.partitions(topic).await.ok()?;
+        states.values().all(|state| state.isr == isr).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_without_a_living_isr_member_there_is_no_leader_and_the_isr_is_kept() -> Outcome<()> {
+    let mut cluster = Cluster::start(options()).await?;
+    let znodes = cluster.znodes().await?;
+    topic(&cluster, NewTopic { name: "t", partitions: 4, replication_factor: 3, configs: &[] })
+        .await?;
+    produce(&cluster, "t", 0, 1000)?;
+    // One after the other, so that 3 is the last that has everything.
+    cluster.broker(1).kill().await?;
+    until_isr(&znodes, "t", &[2, 3]).await?;
+    produce(&cluster, "t", 1000, 2000)?;
+    cluster.broker(2).kill().await?;
+    until_isr(&znodes, "t", &[3]).await?;
+    produce(&cluster, "t", 2000, 3000)?;
+    cluster.broker(3).kill().await?;
+    until_registered(&znodes, &[]).await?;
+    until_isr(&znodes, "t", &[3]).await?;
+
+    cluster.broker(1).start()?;
+    cluster.broker(2).start()?;
+    until_registered(&znodes, &[1, 2]).await?;
+    let bootstrap = cluster.bootstrap();
+    wait_for("clients are told that there is no leader", SETTLE_MAX, || async {
+        let metadata = kcat::metadata(&bootstrap, Some("t")).ok()?;
+        let partitions = metadata["topics"][0]["partitions"].as_array()?.clone();
+        let leaderless = partitions.iter().all(|partition| {
+            partition["leader"].as_i64() == Some(-1)
+                && partition["isrs"][0]["id"].as_i64() == Some(3)
+        });
+        (partitions.len() == 4 && leaderless).then_some(())
+    })
+    .await?;
+    for state in znodes.partitions("t").await?.values() {
+        assert_eq!((state.leader, state.isr.as_slice()), (-1, &[3][..]), "kept as it was");
+    }
+
+    cluster.broker(3).start()?;
+    cluster.until_healed("t", 3).await?;
+    assert_eq!(
+        consume(&cluster, "t")?,
+        (0..3000).collect::<Vec<_>>(),
+        "nothing lost, nothing twice"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i12_all_killed_at_once_heal_in_any_order() -> Outcome<()> {
+    let mut cluster = Cluster::start(options()).await?;
+    let znodes = cluster.znodes().await?;
+    topic(&cluster, NewTopic { name: "t", partitions: 4, replication_factor: 3, configs: &[] })
+        .await?;
+    for (round, order) in [[1, 2, 3], [3, 1, 2], [2, 3, 1]].into_iter().enumerate() {
+        produce(&cluster, "t", round * 500, (round + 1) * 500)?;
+        for id in 1..=3 {
+            cluster.broker(id).kill().await?;
+        }
+        until_registered(&znodes, &[]).await?;
+        let mut up = Vec::new();
+        for id in order {
+            cluster.broker(id).start()?;
+            up.push(i64::from(id));
+            up.sort_unstable();
+            until_registered(&znodes, &up).await?;
+        }
+        cluster.until_healed("t", 3).await?;
+        let all: Vec<usize> = (0..(round + 1) * 500).collect();
+        assert_eq!(consume(&cluster, "t")?, all, "order {order:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r6_a_wiped_replica_comes_back_from_the_others() -> Outcome<()> {
+    let mut cluster = Cluster::start(options()).await?;
+    topic(&cluster, NewTopic { name: "t", partitions: 4, replication_factor: 3, configs: &[] })
+        .await?;
+    produce(&cluster, "t", 0, 2000)?;
+    cluster.broker(2).kill().await?;
+    cluster.broker(2).wipe()?;
+    cluster.broker(2).start()?;
+    let znodes = cluster.znodes().await?;
+    until_registered(&znodes, &[1, 2, 3]).await?;
+    cluster.until_healed("t", 3).await?;
+    assert_eq!(consume(&cluster, "t")?, (0..2000).collect::<Vec<_>>());
+    let log_dirs: Vec<_> =
+        cluster.brokers().map(|broker| broker.config().log_dir.clone()).collect();
+    let log_dirs: Vec<_> = log_dirs.iter().map(std::path::PathBuf::as_path).collect();
+    for partition in 0..4 {
+        assert!(barnabas_tests::replicas::identical(&log_dirs, "t", partition)? > 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Hostile bytes at both ports: bounded memory, the connection closed, the broker alive.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use barnabas_tests::Outcome;
+use barnabas_tests::cluster::{Cluster, Options, usage};
+use barnabas_tests::kcat;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How much a broker may grow under all that is sent here.
+const GROWTH_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const CLOSE_MAX: Duration = Duration::from_secs(20);
+const RANDOM_FRAMES: u64 = 3_000;
+
+/// A frame with header version 1: length, key, version, correlation id, null client id, body.
+fn frame(key: i16, version: i16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&i32::try_from(10 + body.len()).unwrap_or(i32::MAX).to_be_bytes());
+    bytes.extend_from_slice(&key.to_be_bytes());
+    bytes.extend_from_slice(&version.to_be_bytes());
+    bytes.extend_from_slice(&7_i32.to_be_bytes());
+    bytes.extend_from_slice(&(-1_i16).to_be_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Sends bytes and reads until the broker closes the connection; how many bytes it answered.
+async fn until_closed(address: SocketAddr, bytes: &[u8]) -> Outcome<usize> {
+    let mut stream = TcpStream::connect(address).await?;
+    // The broker may close while we still write: that is a close, too.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = [0; 4096];
+    let mut answered = 0;
+    let closed = async {
+        while let Ok(read @ 1..) = stream.read(&mut answer).await {
+            answered += read;
+        }
+    };
+    match tokio::time::timeout(CLOSE_MAX, closed).await {
+        Ok(()) => Ok(answered),
+        Err(_) => Err(format!("not closed after {:?}", &bytes[..bytes.len().min(40)]).into()),
+    }
+}
+
+/// xorshift64: the same bytes in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_frames_close_the_connection_in_bounded_memory() -> Outcome<()> {
+    let mut cluster = Cluster::start(Options { brokers: 1, ..Options::default() }).await?;
+    let kafka: SocketAddr = cluster.broker(1).config().listener.to_string().parse()?;
+    let pid = cluster.broker(1).pid()?;
+    let (before, _) = usage(pid)?;
+
+    let many = i32::MAX.to_be_bytes();
+    let compact_many = [0xff, 0xff, 0xff, 0xff, 0x0f];
+    // acks, timeout, count of topics; with and without the null transactional id before.
+    let produce_v8 = [&[0xff, 0xff, 0xff, 0xff, 0, 0, 0x75, 0x30][..], &many].concat();
+    let produce_v9 = [&[0, 0, 0xff, 0xff, 0, 0, 0x75, 0x30][..], &compact_many].concat();
+    let lengths = [i32::MAX, -1, i32::MIN, 0, 3];
+    let mut hostile: Vec<Vec<u8>> =
+        lengths.iter().map(|length| length.to_be_bytes().to_vec()).collect();
+    hostile.extend([
+        frame(0, 8, &produce_v8),
+        frame(0, 9, &produce_v9),
+        frame(3, 1, &many),
+        frame(3, 12, &[&[0][..], &compact_many].concat()),
+        frame(1, 11, &[&[0xff; 12][..], &[0; 17], &many].concat()),
+        frame(2, 2, &[&[0xff; 4][..], &[0], &many].concat()),
+        frame(0, 8, &[0x80, 0x00]),
+        frame(9999, 0, b""),
+        frame(-1, -1, b""),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+    ]);
+    for bytes in &hostile {
+        // Bytes that promise more than they hold are closed when the sender gives up, the rest at once.
+        let mut stream = TcpStream::connect(kafka).await?;
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.shutdown().await;
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "not closed after {bytes:?}");
+    }
+    for length in [i32::MAX, -1, i32::MIN] {
+        // Refused before the body comes: nobody has to hang up.
+        let bytes = [&length.to_be_bytes()[..], &[0, 3, 0, 1]].concat();
+        assert_eq!(until_closed(kafka, &bytes).await?, 0, "length {length}");
+    }
+
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..RANDOM_FRAMES {
+        let body: Vec<u8> =
+            (0..random.next() % 200).map(|_| random.next().to_le_bytes()[0]).collect();
+        let key = i16::try_from(random.next() % 26)?;
+        let version = i16::try_from(random.next() % 13)?;
+        let mut stream = TcpStream::connect(kafka).await?;
+        let _ = stream.write_all(&frame(key, version, &body)).await;
+        let _ = stream.shutdown().await;
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "not closed after key {key}, version {version}, {body:?}");
+    }
+
+    let grpc: SocketAddr = cluster.broker(1).config().admin_listener.to_string().parse()?;
+    for bytes in [
+        &[0xff; 64][..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    ] {
+        let mut stream = TcpStream::connect(grpc).await?;
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.shutdown().await;
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "the gRPC port holds a connection open after {bytes:?}");
+    }
+
+    assert!(cluster.broker(1).runs(), "{}", cluster.broker(1).last_log_line());
+    let (after, _) = usage(pid)?;
+    assert!(after < before + GROWTH_BYTES_MAX, "grew from {before} to {after} bytes");
+    kcat::metadata(&cluster.bootstrap(), None)?;
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! End-to-end tests: real ZooKeeper, real broker processes, real clients. One binary, so that it is linked once.
+
+mod bad_input;
+mod clients;
+mod elections;
+mod healing;
+mod hostile;
+mod idle;
+mod main_job;
+mod zombie;
+
+use std::time::Duration;
+
+use barnabas_tests::Outcome;
+use barnabas_tests::admin::NewTopic;
+use barnabas_tests::cluster::{Cluster, SETTLE_MAX};
+use barnabas_tests::wait::wait_for;
+use barnabas_tests::znodes::Znodes;
+
+/// Creates a topic and waits until all its replicas are in their ISR.
+async fn topic(cluster: &Cluster, topic: NewTopic<'_>) -> Outcome<()> {
+    let members = usize::try_from(topic.replication_factor)?;
+    let name = topic.name.to_owned();
+    cluster.admin().await?.create_topic(topic).await?;
+    cluster.until_healed(&name, members).await
+}
+
+/// Waits until exactly these brokers are registered.
+async fn until_registered(znodes: &Znodes, ids: &[i64]) -> Outcome<()> {
+    wait_for(&format!("brokers {ids:?} are registered, no other"), SETTLE_MAX, || async {
+        (znodes.brokers().await.ok()? == ids).then_some(())
+    })
+    .await
+}
+
+/// Waits until this time has passed: for measurements over an interval, not for something to happen.
+async fn interval(length: Duration) -> Outcome<()> {
+    let started = std::time::Instant::now();
+    wait_for("an interval", length * 2, || async { (started.elapsed() >= length).then_some(()) })
+        .await
+}
