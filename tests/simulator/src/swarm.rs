@@ -132,6 +132,31 @@ impl Swarm {
         }
     }
 
+    /// No fault of itself: for scenarios that name theirs.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self {
+            operations: vec![(Operation::CreateTopic, 1)],
+            operation_interval_ms: 50,
+            produce_interval_ms: 10,
+            net_delay_ms_max: 3,
+            net_slow_permille: 0,
+            net_drop_permille: 0,
+            net_duplicate_permille: 0,
+            store_delay_ms_max: 3,
+            store_unknown_permille: 0,
+            topics: 2,
+            partitions: 2,
+            config: TopicConfig { min_insync_replicas: 2, ..TopicConfig::default() },
+            flush_interval_ms: 50,
+            flush_ms_max: 5,
+            down_ms_max: 40,
+            fetch_records_max: 4,
+            session_timeout_ms: 100,
+            lag_time_max_ms: 120,
+        }
+    }
+
     /// Draws the next operation.
     pub fn operation(&self, prng: &mut Prng) -> Operation {
         let total: u64 = self.operations.iter().map(|(_, weight)| weight).sum();

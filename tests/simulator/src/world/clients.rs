@@ -44,17 +44,35 @@ impl World {
         self.queue.after(delay, Happening::Input { to, life: None, from: None, input });
     }
 
-    fn some_partition(&mut self) -> Option<TopicPartition> {
-        let all: Vec<TopicPartition> = self
-            .store
-            .topics
-            .iter()
-            .flat_map(|(topic, node)| {
-                node.partitions
-                    .keys()
-                    .map(|p| TopicPartition { topic: topic.clone(), partition: *p })
+    /// Sends one request at acks=all to the leader of every partition; how many.
+    pub(crate) fn produce_last_words(&mut self) -> u64 {
+        let leaders: Vec<(TopicPartition, Ix)> = self
+            .all_partitions()
+            .into_iter()
+            .filter_map(|at| {
+                let leader = self.store.state(&at).and_then(|(_, state)| state.leader)?;
+                Some((at, ix_of(leader)))
             })
             .collect();
+        let count = leaders.len() as u64;
+        for (at, leader) in leaders {
+            self.send_produce(leader, at, Acks::All);
+        }
+        count
+    }
+
+    fn all_partitions(&self) -> Vec<TopicPartition> {
+        let topics = self.store.topics.iter();
+        topics
+            .flat_map(|(topic, node)| {
+                let of = |p: &i32| TopicPartition { topic: topic.clone(), partition: *p };
+                node.partitions.keys().map(of).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn some_partition(&mut self) -> Option<TopicPartition> {
+        let all = self.all_partitions();
         if all.is_empty() {
             return None;
         }

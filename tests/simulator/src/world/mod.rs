@@ -98,6 +98,8 @@ pub struct World {
     pub(crate) healed: bool,
     pub(crate) judged_well: bool,
     pub(crate) deadline_ms: u64,
+    /// How many acknowledgements there must be after the last records of the liveness phase.
+    pub(crate) last_words: Option<u64>,
 }
 
 /// The id of a broker.
@@ -162,6 +164,7 @@ impl World {
             healed: false,
             judged_well: false,
             deadline_ms: u64::MAX,
+            last_words: None,
         };
         for broker in 0..BROKERS {
             let delay = world.choice.range(0, 60);
@@ -179,8 +182,7 @@ impl World {
 
     /// The same, for whoever wants to look at the world afterwards.
     pub fn run_in_place(&mut self) {
-        self.queue.after(120, Happening::Operate);
-        self.queue.after(150, Happening::Produce);
+        self.begin_clients();
         while self.checkers.violation.is_none() && !self.judged_well {
             if !self.healed && self.coverage.events >= self.options.events {
                 self.heal();
@@ -189,6 +191,28 @@ impl World {
                 break;
             }
         }
+    }
+
+    /// Operator and producers begin.
+    pub fn begin_clients(&mut self) {
+        self.queue.after(120, Happening::Operate);
+        self.queue.after(150, Happening::Produce);
+    }
+
+    /// The broker that acts as controller and owns `/controller`, if there is exactly one that acts.
+    #[must_use]
+    pub fn controller(&self) -> Option<Ix> {
+        let acting: Vec<Ix> =
+            (0..BROKERS).filter(|b| self.processes[*b].acts_as_controller()).collect();
+        let [only] = acting[..] else { return None };
+        let session = self.processes[only].term.as_ref().map(|t| t.session);
+        (self.store.controller.map(|c| c.owner) == session).then_some(only)
+    }
+
+    /// Whether the liveness phase has ended well.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.judged_well
     }
 
     /// The lines of the trace that were kept.
@@ -436,10 +460,25 @@ impl World {
 
     fn judge(&mut self) {
         match checkers::judge(self) {
-            None => {
-                self.judged_well = true;
-                self.note(None, "well", String::new);
-            }
+            None => match self.last_words {
+                None => {
+                    // One last record for each partition: being well means to serve.
+                    self.note(None, "well", String::new);
+                    let asked = self.produce_last_words();
+                    let acked = self.coverage.count(Reached::AckedAll);
+                    self.last_words = Some(acked + asked);
+                    self.queue.after(40, Happening::Judge);
+                }
+                Some(wanted) if self.coverage.count(Reached::AckedAll) >= wanted => {
+                    self.judged_well = true;
+                    self.note(None, "well and serving", String::new);
+                }
+                Some(_) if self.queue.now_ms() >= self.deadline_ms => {
+                    self.checkers
+                        .broken("I12", "a healed partition does not take records".to_owned());
+                }
+                Some(_) => self.queue.after(40, Happening::Judge),
+            },
             Some(why) if self.queue.now_ms() >= self.deadline_ms => {
                 self.checkers.broken(
                     "I12",

@@ -60,7 +60,8 @@ impl World {
             Operation::Pause => {
                 if let Some(b) = self.some_running() {
                     let for_ms = self.choice.range(5, 3 * self.swarm.session_timeout_ms);
-                    self.pause(b, for_ms);
+                    let holds_sent = self.choice.chance(500);
+                    self.pause(b, for_ms, holds_sent);
                 }
             }
             Operation::ExpireSession => {
@@ -211,10 +212,9 @@ impl World {
         self.later(b, 1, Input::Tick);
     }
 
-    /// SIGSTOP; SIGCONT comes after `for_ms`.
-    pub fn pause(&mut self, b: Ix, for_ms: u64) {
+    /// SIGSTOP; SIGCONT comes after `for_ms`. `holds_sent`: what it has sent and nobody has got yet comes after that, too.
+    pub fn pause(&mut self, b: Ix, for_ms: u64, holds_sent: bool) {
         self.reach(Reached::Pause);
-        let holds_sent = self.choice.chance(500);
         self.note(Some(b), "stop", || format!("for {for_ms} ms, holds what it sent: {holds_sent}"));
         self.silence(b);
         let process = &mut self.processes[b];
@@ -262,7 +262,7 @@ impl World {
     }
 
     /// Ends the fault phase: everything is mended, nothing is lost or late any more.
-    pub(crate) fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.healed = true;
         self.note(None, "heal all", String::new);
         for b in 0..BROKERS {

@@ -68,7 +68,7 @@ impl World {
             }
         }
         let event = ControllerEvent::PushAcked { broker, broker_epoch, version, reports };
-        self.controller(b, event);
+        self.step_controller(b, event);
         self.pump(b);
     }
 

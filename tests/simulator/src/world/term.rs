@@ -155,7 +155,7 @@ impl World {
             return;
         }
         let again = term.brokers_dirty;
-        self.controller(b, ControllerEvent::Brokers(brokers));
+        self.step_controller(b, ControllerEvent::Brokers(brokers));
         self.pump(b);
         if again {
             self.brokers_changed(b);
@@ -177,7 +177,7 @@ impl World {
             forget_isr_epochs(&mut snapshot);
         }
         self.note(Some(b), "loaded", || format!("{} topics", snapshot.topics.len()));
-        self.controller(b, ControllerEvent::Loaded(snapshot));
+        self.step_controller(b, ControllerEvent::Loaded(snapshot));
         if dirty {
             self.brokers_changed(b);
         }
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Steps the core and performs its effects in their order.
-    pub(crate) fn controller(&mut self, b: Ix, event: ControllerEvent) {
+    pub(crate) fn step_controller(&mut self, b: Ix, event: ControllerEvent) {
         let now = self.now();
         let mut effects = Effects::default();
         let Some(term) = &mut self.processes[b].term else { return };
@@ -285,7 +285,7 @@ impl World {
         }
         let request = request_id(term);
         term.askers.insert(request, Asker { from, life, correlation, partition, proposal: asked });
-        self.controller(b, ControllerEvent::AlterPartition { request, proposal });
+        self.step_controller(b, ControllerEvent::AlterPartition { request, proposal });
     }
 
     pub(crate) fn create_asked(&mut self, b: Ix, name: TopicName, topic_id: TopicId) {
@@ -303,13 +303,13 @@ impl World {
             config,
             validate_only: false,
         };
-        self.controller(b, ControllerEvent::CreateTopic { request, topic });
+        self.step_controller(b, ControllerEvent::CreateTopic { request, topic });
     }
 
     pub(crate) fn delete_asked(&mut self, b: Ix, topic: TopicName) {
         let Some(term) = &mut self.processes[b].term else { return };
         let request = request_id(term);
-        self.controller(b, ControllerEvent::DeleteTopic { request, topic });
+        self.step_controller(b, ControllerEvent::DeleteTopic { request, topic });
     }
 }
 

@@ -99,7 +99,7 @@ impl World {
         if outcome == WriteOutcome::Fenced {
             self.reach(Reached::FencedWrite);
         }
-        self.controller(b, ControllerEvent::Written { write, outcome });
+        self.step_controller(b, ControllerEvent::Written { write, outcome });
     }
 
     /// Performs a request in the store, and shows the checkers what it changed.

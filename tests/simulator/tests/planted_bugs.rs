@@ -1,0 +1,53 @@
+//! The meta test: each planted bug is found within a bounded number of seeds, so that a green run means something.
+
+use barnabas_simulator::{Mutation, Options, runs};
+
+fn found_within(seeds: u64, mutation: Mutation) -> String {
+    let options = Options { seed: 0, events: 1500, mutation: Some(mutation) };
+    let summary = runs::many(0, seeds, options, 2, 1);
+    let Some(failure) = summary.failures.first() else {
+        panic!("'{}' is not found within {seeds} seeds", mutation.name());
+    };
+    failure.violation.invariant.to_owned()
+}
+
+macro_rules! planted {
+    ($($name:ident: $mutation:ident within $seeds:literal,)*) => {
+        $(#[test]
+        fn $name() {
+            found_within($seeds, Mutation::$mutation);
+        })*
+
+        #[test]
+        fn every_bug_that_can_be_planted_is_tested() {
+            let tested = [$(Mutation::$mutation,)*];
+            for (name, mutation) in Mutation::ALL {
+                assert!(tested.contains(&mutation), "{name}");
+            }
+        }
+    };
+}
+
+planted! {
+    r15_truncation_to_the_high_watermark_is_found: TruncateToHighWatermark within 100,
+    r1_unchecked_writes_are_found: NoWriteChecks within 300,
+    r9_high_watermark_over_the_committed_isr_is_found: HighWatermarkOverCommittedIsr within 100,
+    r4_pushes_without_target_are_found: NoPushTarget within 1000,
+    r12_unchecked_member_epochs_are_found: NoMemberEpochCheck within 15000,
+    r3_forgotten_isr_broker_epochs_are_found: NoIsrBrokerEpochs within 100,
+    r6_unreported_tail_loss_is_found: TailLossUnreported within 1000,
+    r7_mark_cleared_by_registering_is_found: MarkClearedByRegistering within 1000,
+    r7_mark_cleared_by_a_push_is_found: MarkClearedByPush within 3000,
+    r10_followers_that_report_their_leo_are_found: FollowersReportLogEnd within 100,
+    r16_leo_taken_for_flushed_is_found: LogEndTakenForFlushed within 100,
+    r5_unclean_though_forbidden_is_found: UncleanThoughForbidden within 200,
+    r22_stale_full_states_that_delete_are_found: StaleFullStateDeletes within 6000,
+    r28_opened_stray_directories_are_found: StrayDirectoryOpened within 200,
+    r10_ignored_min_insync_is_found: MinInsyncIgnored within 500,
+    r14_early_high_watermarks_are_found: ServedBeforeEpochStart within 100,
+    r15_unchecked_divergence_is_found: DivergenceUnchecked within 100,
+    r31_applied_late_answers_are_found: LateAnswersApplied within 100,
+    r30_fetches_of_dead_incarnations_are_found: DeadFetchCounts within 5000,
+    r9_proposals_forgotten_at_a_refusal_are_found: RefusalForgetsProposal within 300,
+    r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
+}
