@@ -6,6 +6,7 @@
 mod candidate;
 mod load;
 mod partitions;
+mod producer_ids;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -13,6 +14,7 @@ mod topics;
 pub use candidate::{CandidateCall, base_tree_requests, race_ops, registration_of};
 pub use load::{Load, Loaded, ReadBrokers, Registrations};
 pub use partitions::{PARTITION_WRITES_MAX, WritePartitions, partition_write_ops};
+pub use producer_ids::TakeProducerIds;
 pub use topics::{WriteTopic, topic_create_ops};
 
 use barnabas_proto::znode::paths;

@@ -419,3 +419,19 @@ fn the_list_of_brokers_is_watched() {
     let found = world.run(ReadBrokers::default()).unwrap();
     assert_eq!(found.brokers.keys().collect::<Vec<_>>(), vec![&BrokerId(4)]);
 }
+
+#[test]
+fn no_producer_id_is_given_twice() {
+    let mut world = World::new();
+    assert_eq!(world.run(TakeProducerIds::new(BrokerId(1))), Ok(0..1000));
+    // Applied, but the reply is lost: the block is skipped.
+    let taken = world.run_with(TakeProducerIds::new(BrokerId(1)), applied_but_reply_lost);
+    assert_eq!(taken, Ok(2000..3000));
+    // Somebody else is faster.
+    let other = |tree: &mut Tree, session: SessionId, request: &Request| {
+        run_at_once(&mut TakeProducerIds::new(BrokerId(2)), |request| tree.apply(session, request))
+            .unwrap();
+        tree.apply(session, request)
+    };
+    assert_eq!(world.run_with(TakeProducerIds::new(BrokerId(1)), other), Ok(4000..5000));
+}

@@ -23,7 +23,8 @@ struct Shared {
     tree: Tree,
     events: BTreeMap<SessionId, mpsc::Sender<SessionEvent>>,
     unreachable: bool,
-    replies_to_lose: usize,
+    /// Requests until the one whose reply is lost.
+    lose_in: Option<usize>,
 }
 
 impl Memory {
@@ -63,9 +64,9 @@ impl Memory {
         self.lock().unreachable = unreachable;
     }
 
-    /// The next `count` requests are applied, but their replies are lost.
-    pub fn lose_replies(&self, count: usize) {
-        self.lock().replies_to_lose = count;
+    /// Of the requests from now on, number `index` (from 0) is applied, but its reply is lost.
+    pub fn lose_reply(&self, index: usize) {
+        self.lock().lose_in = Some(index);
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -120,11 +121,15 @@ impl ZooKeeper for MemorySession {
             let mut shared = self.memory.lock();
             let answer = shared.tree.apply(self.id, &request);
             shared.deliver();
-            if shared.replies_to_lose > 0 {
-                shared.replies_to_lose -= 1;
-                Err(Error::OutcomeUnknown("the reply was lost".into()))
-            } else {
-                answer
+            match shared.lose_in {
+                Some(0) => {
+                    shared.lose_in = None;
+                    Err(Error::OutcomeUnknown("the reply was lost".into()))
+                }
+                left => {
+                    shared.lose_in = left.map(|left| left - 1);
+                    answer
+                }
             }
         };
         // A real reply never comes within the same turn.

@@ -37,6 +37,8 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::CorruptMessage(_) => "CORRUPT_MESSAGE",
         Condition::InvalidRecord(_) => "INVALID_RECORD",
         Condition::MessageTooLarge { .. } => "MESSAGE_TOO_LARGE",
+        Condition::OutOfOrderSequenceNumber { .. } => "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        Condition::InvalidProducerEpoch => "INVALID_PRODUCER_EPOCH",
         Condition::KafkaStorageError => "KAFKA_STORAGE_ERROR",
         Condition::NotAssignedReplica(_) => "REPLICA_NOT_AVAILABLE",
         Condition::UnsupportedVersion(_) => "UNSUPPORTED_VERSION",

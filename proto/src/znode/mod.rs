@@ -4,6 +4,7 @@ mod broker;
 mod controller;
 mod json;
 pub mod paths;
+mod producer_ids;
 mod topic;
 
 pub use broker::BrokerNode;
@@ -12,6 +13,7 @@ pub use controller::{
     write_controller_epoch,
 };
 pub use json::ZnodeError;
+pub use producer_ids::ProducerIdBlock;
 pub use topic::{
     TopicNode, parse_partition_state, parse_topic_config, write_partition_state, write_topic_config,
 };

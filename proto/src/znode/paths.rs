@@ -14,6 +14,8 @@ pub const TOPICS: &str = "/brokers/topics";
 pub const TOPIC_CONFIGS: &str = "/config/topics";
 /// Parent of the marks of topics that are being deleted.
 pub const DELETE_TOPICS: &str = "/admin/delete_topics";
+/// The last block of producer ids that was handed out.
+pub const PRODUCER_ID_BLOCK: &str = "/latest_producer_id_block";
 /// The cluster's id.
 pub const CLUSTER_ID: &str = "/cluster/id";
 

@@ -122,6 +122,17 @@ pub enum Condition {
     /// A batch that is well-formed but not allowed (for instance compressed with a codec of a later version).
     #[error("invalid record batch: {0}")]
     InvalidRecord(&'static str),
+    /// A batch of an idempotent producer that does not go on from its last one (KIP-98).
+    #[error("sequence {found} does not go on from the producer's last batch, {expected} is next")]
+    OutOfOrderSequenceNumber {
+        /// First sequence of the batch.
+        found: i32,
+        /// What would go on.
+        expected: i32,
+    },
+    /// A batch of an older incarnation of an idempotent producer (KIP-98).
+    #[error("a newer incarnation of this producer has written")]
+    InvalidProducerEpoch,
     /// A batch above `max.message.bytes`.
     #[error("record batch of {size_bytes} bytes is above max.message.bytes")]
     MessageTooLarge {

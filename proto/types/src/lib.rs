@@ -20,5 +20,5 @@ pub use image::{
     TopicConfig, TopicImage,
 };
 pub use leader_epochs::{EpochStart, LeaderEpochs};
-pub use nearest::nearest;
 pub use names::{InvalidTopicName, TopicName, TopicPartition};
+pub use nearest::nearest;

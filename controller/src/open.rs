@@ -1,0 +1,148 @@
+//! The first session of a process: connect, check that it is the right cluster, make the base tree.
+
+use std::time::{Duration, Instant};
+
+use barnabas_proto::znode::{self, paths};
+use barnabas_types::ClusterId;
+use tokio::sync::mpsc;
+
+use crate::drive::Backoff;
+use crate::error::Error;
+use crate::translate::base_tree_requests;
+use crate::zookeeper::{
+    Connect, ConnectError, CreateMode, Error as ZkError, Reply, Request, SessionEvent, ZooKeeper,
+};
+
+/// A session and what it tells.
+pub(crate) type Live<Z> = (Z, mpsc::Receiver<SessionEvent>);
+
+/// Connects for the first time; gives up after `patience`.
+pub(crate) async fn connect_first<C: Connect>(
+    connect: &C,
+    address: &str,
+    patience: Duration,
+) -> Result<Live<C::Client>, Error> {
+    let begun = Instant::now();
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    let unreachable = |reason: String| Error::Unreachable {
+        connect: address.to_owned(),
+        waited_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+        reason,
+    };
+    let mut last = "no answer".to_owned();
+    loop {
+        let left = patience.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Err(unreachable(last));
+        }
+        match tokio::time::timeout(left, connect.connect()).await {
+            Err(_) => return Err(unreachable(last)),
+            Ok(Ok(live)) => return Ok(live),
+            Ok(Err(ConnectError::Unreachable(reason))) => last = reason,
+            Ok(Err(ConnectError::BadAddress(reason))) => {
+                return Err(Error::BadAddress { connect: address.to_owned(), reason });
+            }
+            Ok(Err(ConnectError::ChrootMissing(chroot))) => {
+                let servers = address.strip_suffix(&chroot).unwrap_or(address).to_owned();
+                return Err(Error::ChrootMissing { connect: address.to_owned(), servers, chroot });
+            }
+        }
+        tokio::time::sleep(backoff.wait().min(left)).await;
+    }
+}
+
+/// Submits until the outcome is known.
+async fn ask<Z: ZooKeeper>(client: &Z, request: &Request) -> Result<Reply, ZkError> {
+    let mut backoff = Backoff::zookeeper();
+    loop {
+        match client.submit(request.clone()).await {
+            Err(ZkError::OutcomeUnknown(_)) => tokio::time::sleep(backoff.wait()).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// Creates the nodes on which everything stands, where they are missing.
+pub(crate) async fn ensure_tree<Z: ZooKeeper>(client: &Z) -> Result<(), ZkError> {
+    // The last one made: if it is there, all are.
+    let last = Request::Exists { path: paths::CONTROLLER_EPOCH.into(), watch: false };
+    if let Reply::Stat(Some(_)) = ask(client, &last).await? {
+        return Ok(());
+    }
+    for request in base_tree_requests() {
+        match ask(client, &request).await {
+            Ok(_) | Err(ZkError::NodeExists) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The id of the cluster in ZooKeeper; made if there is none and the data directory is new as well.
+///
+/// # Errors
+/// [`Error::WrongCluster`] and [`Error::NoCluster`], both before anything is changed.
+pub(crate) async fn cluster_id<Z: ZooKeeper>(
+    client: &Z,
+    address: &str,
+    expected: Option<&ClusterId>,
+) -> Result<ClusterId, Error> {
+    let failed = |reason: String| Error::ZooKeeper { connect: address.to_owned(), reason };
+    let found = read_cluster_id(client).await.map_err(failed)?;
+    match (expected, found) {
+        (Some(expected), Some(found)) if *expected != found => {
+            let (connect, expected) = (address.to_owned(), expected.clone());
+            return Err(Error::WrongCluster { connect, expected, found });
+        }
+        (Some(expected), None) => {
+            return Err(Error::NoCluster {
+                connect: address.to_owned(),
+                expected: expected.clone(),
+            });
+        }
+        (_, Some(found)) => {
+            ensure_tree(client).await.map_err(|error| failed(error.to_string()))?;
+            return Ok(found);
+        }
+        (None, None) => {}
+    }
+    ensure_tree(client).await.map_err(|error| failed(error.to_string()))?;
+    let id = ClusterId::from_bytes(random_id().map_err(failed)?);
+    let create = Request::Create {
+        path: paths::CLUSTER_ID.into(),
+        data: znode::write_cluster_id(&id),
+        mode: CreateMode::Persistent,
+    };
+    match ask(client, &create).await {
+        // Whoever came first has chosen.
+        Ok(_) | Err(ZkError::NodeExists) => {}
+        Err(error) => return Err(failed(error.to_string())),
+    }
+    let found = read_cluster_id(client).await.map_err(failed)?;
+    found.ok_or_else(|| failed(format!("{} vanished", paths::CLUSTER_ID)))
+}
+
+async fn read_cluster_id<Z: ZooKeeper>(client: &Z) -> Result<Option<ClusterId>, String> {
+    ask(client, &Request::Sync).await.map_err(|error| error.to_string())?;
+    let get = Request::Get { path: paths::CLUSTER_ID.into(), watch: false };
+    match ask(client, &get).await {
+        Ok(Reply::Node(Some(node))) => {
+            znode::parse_cluster_id(&node.data).map(Some).map_err(|error| error.to_string())
+        }
+        Ok(_) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// 16 random bytes whose text form does not begin with `-`, which command lines would take for an option.
+pub(crate) fn random_id() -> Result<[u8; 16], String> {
+    const FIRST_SEXTET_OF_DASH: u8 = 62;
+    let mut bytes = [0u8; 16];
+    for _ in 0..16 {
+        getrandom::fill(&mut bytes).map_err(|error| format!("no random bytes: {error}"))?;
+        if bytes[0] >> 2 != FIRST_SEXTET_OF_DASH && bytes.iter().any(|byte| *byte > 1) {
+            return Ok(bytes);
+        }
+    }
+    Err("the random source is broken".to_owned())
+}

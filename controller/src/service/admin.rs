@@ -1,0 +1,223 @@
+//! The gRPC service `Admin`: changes go to the controller, descriptions come from what this broker knows.
+
+use std::sync::Arc;
+
+use barnabas_proto::MESSAGE_BYTES_MAX;
+use barnabas_proto::v1;
+use barnabas_proto::v1::admin_server::{Admin, AdminServer};
+use barnabas_types::{BrokerId, Condition, TopicId};
+use tonic::{Request, Response, Status};
+
+use super::client::{ClusterView, ControllerClient};
+use super::describe;
+use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
+
+/// Serves `Admin` on every broker.
+#[derive(Clone)]
+pub struct AdminService {
+    local: ControllerHandle,
+    anywhere: ControllerClient,
+    view: Arc<dyn ClusterView>,
+}
+
+impl std::fmt::Debug for AdminService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminService").field("me", &self.view.me()).finish_non_exhaustive()
+    }
+}
+
+impl AdminService {
+    /// The service, ready to be added to a server.
+    #[must_use]
+    pub fn server(
+        local: ControllerHandle,
+        anywhere: ControllerClient,
+        view: Arc<dyn ClusterView>,
+    ) -> AdminServer<Self> {
+        AdminServer::new(Self { local, anywhere, view })
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn create_topic(
+        &self,
+        request: Request<v1::CreateTopicRequest>,
+    ) -> Result<Response<v1::CreateTopicResponse>, Status> {
+        let request = request.into_inner();
+        let forwarded = request.forwarded;
+        let name = request.name.clone();
+        let answer = match read_new_topic(request) {
+            Err(condition) => Err(condition),
+            // A forwarded request is never forwarded again.
+            Ok(topic) if forwarded => self.local.create_topic(topic).await,
+            Ok(topic) => self.anywhere.create_topic(topic).await,
+        };
+        Ok(Response::new(write_created(name, &answer)))
+    }
+
+    async fn delete_topic(
+        &self,
+        request: Request<v1::DeleteTopicRequest>,
+    ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
+        let request = request.into_inner();
+        let answer = if request.forwarded {
+            self.local.delete_topic(&request.name).await
+        } else {
+            self.anywhere.delete_topic(&request.name).await
+        };
+        Ok(Response::new(write_deleted(request.name, &answer)))
+    }
+
+    async fn describe_cluster(
+        &self,
+        _request: Request<v1::DescribeClusterRequest>,
+    ) -> Result<Response<v1::DescribeClusterResponse>, Status> {
+        let (image, cluster_id) = (self.view.image(), self.view.cluster_id());
+        Ok(Response::new(describe::cluster(&image, &cluster_id, self.view.me())))
+    }
+
+    async fn describe_topics(
+        &self,
+        request: Request<v1::DescribeTopicsRequest>,
+    ) -> Result<Response<v1::DescribeTopicsResponse>, Status> {
+        Ok(Response::new(describe::topics(&self.view.image(), &request.get_ref().names)))
+    }
+}
+
+pub(super) fn write_new_topic(topic: &NewTopic, forwarded: bool) -> v1::CreateTopicRequest {
+    let assignment = topic.assignment.iter().map(|(partition, brokers)| v1::Assignment {
+        partition: *partition,
+        brokers: brokers.iter().map(|id| id.0).collect(),
+    });
+    v1::CreateTopicRequest {
+        name: topic.name.clone(),
+        partitions: topic.partitions,
+        replication_factor: topic.replication_factor,
+        configs: topic.overrides.clone().into_iter().collect(),
+        assignment: assignment.collect(),
+        validate_only: topic.validate_only,
+        forwarded,
+    }
+}
+
+fn read_new_topic(request: v1::CreateTopicRequest) -> Result<NewTopic, Condition> {
+    let mut topic = NewTopic {
+        name: request.name,
+        partitions: request.partitions,
+        replication_factor: request.replication_factor,
+        overrides: request.configs.into_iter().collect(),
+        validate_only: request.validate_only,
+        ..NewTopic::default()
+    };
+    for assignment in request.assignment {
+        let brokers = assignment.brokers.into_iter().map(BrokerId).collect();
+        if topic.assignment.insert(assignment.partition, brokers).is_some() {
+            let text = format!("partition {} is assigned twice", assignment.partition);
+            return Err(Condition::InvalidReplicaAssignment(text));
+        }
+    }
+    Ok(topic)
+}
+
+fn write_created(
+    name: String,
+    answer: &Result<CreatedTopic, Condition>,
+) -> v1::CreateTopicResponse {
+    use v1::create_topic_response::Result as Outcome;
+    let outcome = match answer {
+        Ok(created) => Outcome::Created(v1::CreatedTopic {
+            name,
+            topic_id: created.topic_id.0.to_vec(),
+            partitions: created.partitions,
+            replication_factor: created.replication_factor,
+        }),
+        Err(condition) => Outcome::Failure(condition.into()),
+    };
+    v1::CreateTopicResponse { result: Some(outcome) }
+}
+
+pub(super) fn read_created(response: &v1::CreateTopicResponse) -> Result<CreatedTopic, Condition> {
+    use v1::create_topic_response::Result as Outcome;
+    match &response.result {
+        Some(Outcome::Created(created)) => Ok(CreatedTopic {
+            topic_id: topic_id(&created.topic_id)?,
+            partitions: created.partitions,
+            replication_factor: created.replication_factor,
+        }),
+        Some(Outcome::Failure(failure)) => Err(failure.clone().into()),
+        None => Err(senseless()),
+    }
+}
+
+fn write_deleted(name: String, answer: &Result<TopicId, Condition>) -> v1::DeleteTopicResponse {
+    use v1::delete_topic_response::Result as Outcome;
+    let outcome = match answer {
+        // The life of the topic is over; its czxid is of no use to anybody any more.
+        Ok(id) => Outcome::Deleted(v1::DeletedTopic {
+            name,
+            incarnation: Some(v1::Incarnation { topic_id: id.0.to_vec(), czxid: 0 }),
+        }),
+        Err(condition) => Outcome::Failure(condition.into()),
+    };
+    v1::DeleteTopicResponse { result: Some(outcome) }
+}
+
+pub(super) fn read_deleted(response: &v1::DeleteTopicResponse) -> Result<TopicId, Condition> {
+    use v1::delete_topic_response::Result as Outcome;
+    match &response.result {
+        Some(Outcome::Deleted(deleted)) => {
+            let incarnation = deleted.incarnation.as_ref().ok_or_else(senseless)?;
+            topic_id(&incarnation.topic_id)
+        }
+        Some(Outcome::Failure(failure)) => Err(failure.clone().into()),
+        None => Err(senseless()),
+    }
+}
+
+fn topic_id(bytes: &[u8]) -> Result<TopicId, Condition> {
+    bytes.try_into().map(TopicId).map_err(|_| senseless())
+}
+
+fn senseless() -> Condition {
+    Condition::UnknownOutcome("the controller's answer makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_forwarded_creation_is_what_was_asked() {
+        let topic = NewTopic {
+            name: "t".into(),
+            partitions: None,
+            replication_factor: None,
+            assignment: BTreeMap::from([(0, vec![BrokerId(1), BrokerId(2)])]),
+            overrides: BTreeMap::from([("a".into(), "b".into())]),
+            validate_only: true,
+        };
+        let message = write_new_topic(&topic, true);
+        assert!(message.forwarded);
+        assert_eq!(read_new_topic(message.clone()), Ok(topic));
+        let mut twice = message;
+        twice.assignment.push(twice.assignment[0].clone());
+        assert!(matches!(read_new_topic(twice), Err(Condition::InvalidReplicaAssignment(_))));
+    }
+
+    #[test]
+    fn answers_read_back_as_written() {
+        let created =
+            CreatedTopic { topic_id: TopicId([3; 16]), partitions: 2, replication_factor: 3 };
+        assert_eq!(read_created(&write_created("t".into(), &Ok(created))), Ok(created));
+        let failed = Err(Condition::InvalidTopic("bad".into()));
+        assert_eq!(read_created(&write_created("t".into(), &failed)), failed);
+        assert_eq!(
+            read_deleted(&write_deleted("t".into(), &Ok(TopicId([4; 16])))),
+            Ok(TopicId([4; 16]))
+        );
+        assert!(read_deleted(&v1::DeleteTopicResponse { result: None }).is_err());
+    }
+}

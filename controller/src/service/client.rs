@@ -1,0 +1,217 @@
+//! Asking the controller wherever it is: in this process, or over gRPC at the elected broker.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use barnabas_controller_core::AlterPartitionAnswer;
+use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::v1;
+use barnabas_proto::v1::admin_client::AdminClient;
+use barnabas_proto::v1::controller_control_client::ControllerControlClient;
+use barnabas_types::{BrokerId, ClusterId, ClusterImage, Condition, TopicId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+
+use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
+use super::{admin, control};
+use crate::membership::Membership;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long the elected broker may take to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a creation or deletion waits for a controller to be elected before it is answered without having been tried.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the address of a newly elected controller is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the broker knows of the cluster, from the controller's last push.
+pub trait ClusterView: Send + Sync + 'static {
+    /// The image.
+    fn image(&self) -> Arc<ClusterImage>;
+    /// This broker.
+    fn me(&self) -> BrokerId;
+    /// The cluster.
+    fn cluster_id(&self) -> ClusterId;
+}
+
+/// Asks the controller, wherever it is. Cheap to clone.
+#[derive(Clone)]
+pub struct ControllerClient {
+    local: ControllerHandle,
+    membership: watch::Receiver<Membership>,
+    view: Arc<dyn ClusterView>,
+    /// The connection to the controller's address.
+    channel: Arc<Mutex<Option<(String, Channel)>>>,
+}
+
+impl std::fmt::Debug for ControllerClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControllerClient").field("me", &self.view.me()).finish_non_exhaustive()
+    }
+}
+
+impl ControllerClient {
+    /// A client for the broker whose view of the cluster is `view`.
+    #[must_use]
+    pub fn new(
+        local: ControllerHandle,
+        membership: watch::Receiver<Membership>,
+        view: Arc<dyn ClusterView>,
+    ) -> Self {
+        Self { local, membership, view, channel: Arc::default() }
+    }
+
+    /// Proposes ISRs. Answers in the order of the proposals.
+    ///
+    /// # Errors
+    /// [`Condition::NoController`] if nothing was sent; [`Condition::UnknownOutcome`] if it was, and no answer came: the
+    /// proposals may yet be applied (R9).
+    pub async fn alter_partitions(
+        &self,
+        proposals: IsrProposals,
+    ) -> Result<Vec<AlterPartitionAnswer>, Condition> {
+        if self.local.epoch().is_some() {
+            return Ok(self.local.alter_partitions(proposals).await);
+        }
+        let channel = self.connected().await?;
+        let count = proposals.proposals.len();
+        let mut client = ControllerControlClient::new(channel);
+        let response = self
+            .called(client.alter_partition(v1::AlterPartitionRequest::from(&proposals)))
+            .await?;
+        let answers: Vec<AlterPartitionAnswer> =
+            response.results.into_iter().map(control::read_answer).collect();
+        if answers.len() != count {
+            return Err(Condition::UnknownOutcome(
+                "the controller answered another number of proposals",
+            ));
+        }
+        Ok(answers)
+    }
+
+    /// Creates a topic; waits a little while nobody is controller.
+    ///
+    /// # Errors
+    /// The controller's condition, or as [`Self::alter_partitions`].
+    pub async fn create_topic(&self, topic: NewTopic) -> Result<CreatedTopic, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.create_topic(topic.clone()).await
+            } else {
+                self.forward_create(&topic).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Deletes a topic; waits a little while nobody is controller.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn delete_topic(&self, name: &str) -> Result<TopicId, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.delete_topic(name).await
+            } else {
+                self.forward_delete(name).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// A block of producer ids that nobody else has; not the controller's business, but asked at the same place.
+    ///
+    /// # Errors
+    /// [`Condition::NoController`] while ZooKeeper cannot be reached.
+    pub async fn producer_ids(&self) -> Result<Range<i64>, Condition> {
+        self.local.producer_ids().await
+    }
+
+    async fn forward_create(&self, topic: &NewTopic) -> Result<CreatedTopic, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = admin::write_new_topic(topic, true);
+        admin::read_created(&self.called(client.create_topic(request)).await?)
+    }
+
+    async fn forward_delete(&self, name: &str) -> Result<TopicId, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = v1::DeleteTopicRequest { name: name.to_owned(), forwarded: true };
+        admin::read_deleted(&self.called(client.delete_topic(request)).await?)
+    }
+
+    /// Until the membership changes, or the image may know the controller's address.
+    async fn look_again(&self) {
+        let mut membership = self.membership.clone();
+        membership.mark_unchanged();
+        let _ = tokio::time::timeout(LOOK_AGAIN, membership.changed()).await;
+    }
+
+    fn address(&self) -> Option<String> {
+        let image = self.view.image();
+        let elected = self.membership.borrow().controller.or(image.controller);
+        let (controller, _) = elected.filter(|(id, _)| *id != self.view.me())?;
+        image.brokers.get(&controller).map(|broker| broker.control_address.clone())
+    }
+
+    /// A connection to the controller. Nothing was sent if there is none.
+    async fn connected(&self) -> Result<Channel, Condition> {
+        let address = self.address().ok_or(Condition::NoController)?;
+        let known = self.channel.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, channel)) = known.filter(|(known, _)| *known == address) {
+            return Ok(channel);
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| Condition::NoController)?;
+        let endpoint = endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(CALL_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+        let channel = endpoint.connect().await.map_err(|_| Condition::NoController)?;
+        let entry = Some((address, channel.clone()));
+        *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = entry;
+        Ok(channel)
+    }
+
+    /// A call's answer. After a failure the connection is dropped, so that the next one begins with a dial.
+    async fn called<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, Condition> {
+        match call.await {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => {
+                self.channel.lock().unwrap_or_else(PoisonError::into_inner).take();
+                tracing::debug!(target: "controller", code = ?status.code(), message = status.message(), "call to the controller failed");
+                match status.code() {
+                    tonic::Code::InvalidArgument => {
+                        Err(Condition::InvalidRequest(status.message().to_owned()))
+                    }
+                    _ => Err(Condition::UnknownOutcome("the connection to the controller broke")),
+                }
+            }
+        }
+    }
+}
+
+/// Whether the condition says that nothing was attempted, so that another attempt is harmless.
+fn not_tried(condition: &Condition) -> bool {
+    matches!(condition, Condition::NotController | Condition::NoController)
+}

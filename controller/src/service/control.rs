@@ -1,0 +1,58 @@
+//! The gRPC service by which leaders propose ISRs.
+
+use barnabas_controller_core::AlterPartitionAnswer;
+use barnabas_proto::MESSAGE_BYTES_MAX;
+use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::v1;
+use barnabas_proto::v1::controller_control_server::{ControllerControl, ControllerControlServer};
+use barnabas_types::{Condition, PartitionState};
+use tonic::{Request, Response, Status};
+
+use super::handle::ControllerHandle;
+
+/// Serves `ControllerControl`; acts only while this process is the controller.
+#[derive(Clone, Debug)]
+pub struct ControllerControlService {
+    handle: ControllerHandle,
+}
+
+impl ControllerControlService {
+    /// The service, ready to be added to a server.
+    #[must_use]
+    pub fn server(handle: ControllerHandle) -> ControllerControlServer<Self> {
+        ControllerControlServer::new(Self { handle }).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+}
+
+#[tonic::async_trait]
+impl ControllerControl for ControllerControlService {
+    async fn alter_partition(
+        &self,
+        request: Request<v1::AlterPartitionRequest>,
+    ) -> Result<Response<v1::AlterPartitionResponse>, Status> {
+        let proposals = IsrProposals::try_from(request.get_ref())?;
+        let answers = self.handle.alter_partitions(proposals).await;
+        let results = answers.iter().map(write_answer).collect();
+        Ok(Response::new(v1::AlterPartitionResponse { results }))
+    }
+}
+
+fn write_answer(answer: &AlterPartitionAnswer) -> v1::AlterPartitionResult {
+    use v1::alter_partition_result::Result as Outcome;
+    let outcome = match answer {
+        Ok(state) => Outcome::State(state.into()),
+        Err(condition) => Outcome::Failure(condition.into()),
+    };
+    v1::AlterPartitionResult { result: Some(outcome) }
+}
+
+/// One answer to a proposal. One that makes no sense counts as an unknown outcome.
+pub(super) fn read_answer(result: v1::AlterPartitionResult) -> AlterPartitionAnswer {
+    use v1::alter_partition_result::Result as Outcome;
+    let senseless = Condition::UnknownOutcome("the controller's answer makes no sense");
+    match result.result {
+        Some(Outcome::State(state)) => PartitionState::try_from(&state).map_err(|_| senseless),
+        Some(Outcome::Failure(failure)) => Err(failure.into()),
+        None => Err(senseless),
+    }
+}

@@ -1,0 +1,185 @@
+//! Asking the controller of this process, if it is the elected one.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use barnabas_controller_core::{AlterPartition, AlterPartitionAnswer, CreateTopic};
+use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::topic_config;
+use barnabas_types::{BrokerId, Condition, ControllerEpoch, TopicId, TopicName};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::membership::Asked;
+use crate::open::random_id;
+use crate::term::{TermEvent, TermHandle};
+
+/// How long a request may wait for the controller.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A topic to create, as a user asks for it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NewTopic {
+    /// Name, not checked yet.
+    pub name: String,
+    /// Number of partitions; `None`: `num.partitions`.
+    pub partitions: Option<i32>,
+    /// Replication factor; `None`: `default.replication.factor`.
+    pub replication_factor: Option<i32>,
+    /// Manual assignment by partition index; the two above are then absent.
+    pub assignment: BTreeMap<i32, Vec<BrokerId>>,
+    /// Settings as typed.
+    pub overrides: BTreeMap<String, String>,
+    /// Only check.
+    pub validate_only: bool,
+}
+
+/// What was created (or would be, with `validate_only`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreatedTopic {
+    /// Its id.
+    pub topic_id: TopicId,
+    /// Its partitions.
+    pub partitions: i32,
+    /// Replicas of each.
+    pub replication_factor: i32,
+}
+
+/// The controller, while this process is it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ControllerHandle {
+    term: watch::Receiver<Option<TermHandle>>,
+    session: mpsc::Sender<Asked>,
+}
+
+impl ControllerHandle {
+    pub(crate) fn new(
+        term: watch::Receiver<Option<TermHandle>>,
+        session: mpsc::Sender<Asked>,
+    ) -> Self {
+        Self { term, session }
+    }
+
+    /// Takes a block of producer ids from ZooKeeper, in this process's own session: it needs no controller.
+    ///
+    /// # Errors
+    /// [`Condition::NoController`] while there is no session with ZooKeeper (a block may be lost, none is given twice).
+    pub(crate) async fn producer_ids(&self) -> Result<Range<i64>, Condition> {
+        let (answer, taken) = oneshot::channel();
+        let asked = async {
+            self.session.send(Asked::ProducerIds(answer)).await.ok()?;
+            taken.await.ok()
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            Ok(Some(Ok(block))) => Ok(block),
+            Ok(Some(Err(error))) => {
+                tracing::warn!(target: "controller", %error, "no producer ids");
+                Err(Condition::NoController)
+            }
+            Ok(None) => Err(Condition::NoController),
+            Err(_) => Err(Condition::RequestTimedOut),
+        }
+    }
+
+    /// The term, while this process is the controller.
+    #[must_use]
+    pub fn epoch(&self) -> Option<ControllerEpoch> {
+        self.term.borrow().as_ref().map(|term| term.epoch)
+    }
+
+    fn term(&self) -> Result<TermHandle, Condition> {
+        self.term.borrow().clone().ok_or(Condition::NotController)
+    }
+
+    /// Puts ISR proposals of one leader before the controller. Answers in the order of the proposals.
+    ///
+    /// A proposal that was not answered because the controller lost its office or was too slow has an unknown outcome for
+    /// the leader, whatever the condition says (R9).
+    pub async fn alter_partitions(&self, proposals: IsrProposals) -> Vec<AlterPartitionAnswer> {
+        let mut waiting = Vec::with_capacity(proposals.proposals.len());
+        for proposal in proposals.proposals {
+            let proposal = AlterPartition {
+                leader: proposals.leader,
+                broker_epoch: proposals.broker_epoch,
+                partition: proposal.partition,
+                incarnation: proposal.incarnation,
+                leader_epoch: proposal.leader_epoch,
+                partition_epoch: proposal.partition_epoch,
+                isr: proposal.isr,
+            };
+            waiting.push(self.submit(|answer| TermEvent::Alter(proposal, answer)).await);
+        }
+        let mut answers = Vec::with_capacity(waiting.len());
+        for answer in waiting {
+            answers.push(match answer {
+                Ok(answer) => answered(answer, Condition::NotController).await,
+                Err(condition) => Err(condition),
+            });
+        }
+        answers
+    }
+
+    /// Creates a topic.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`Condition::NotController`] if this process is not the controller, and
+    /// [`Condition::UnknownOutcome`] if it ceased to be while it worked on it.
+    pub async fn create_topic(&self, topic: NewTopic) -> Result<CreatedTopic, Condition> {
+        self.term()?;
+        let name = TopicName::new(&topic.name)
+            .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
+        let config = topic_config::from_overrides(&topic.overrides)?;
+        let topic_id = TopicId(random_id().map_err(Condition::InvalidRequest)?);
+        let topic = CreateTopic {
+            name,
+            topic_id,
+            partitions: topic.partitions,
+            replication_factor: topic.replication_factor,
+            assignment: topic.assignment,
+            overrides: topic.overrides,
+            config,
+            validate_only: topic.validate_only,
+        };
+        let answer = self.submit(|answer| TermEvent::Create(topic, answer)).await?;
+        let lost = Condition::UnknownOutcome("the controller changed while it created the topic");
+        let (topic_id, partitions, replication_factor) = answered(answer, lost).await?;
+        Ok(CreatedTopic { topic_id, partitions, replication_factor })
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn delete_topic(&self, name: &str) -> Result<TopicId, Condition> {
+        self.term()?;
+        let name =
+            TopicName::new(name).map_err(|error| Condition::InvalidTopic(error.to_string()))?;
+        let answer = self.submit(|answer| TermEvent::Delete(name, answer)).await?;
+        let lost = Condition::UnknownOutcome("the controller changed while it deleted the topic");
+        answered(answer, lost).await
+    }
+
+    async fn submit<T>(
+        &self,
+        event: impl FnOnce(oneshot::Sender<T>) -> TermEvent,
+    ) -> Result<oneshot::Receiver<T>, Condition> {
+        let term = self.term()?;
+        let (sender, receiver) = oneshot::channel();
+        match tokio::time::timeout(ANSWER_TIMEOUT, term.inbox.send(event(sender))).await {
+            Ok(Ok(())) => Ok(receiver),
+            Ok(Err(_)) => Err(Condition::NotController),
+            Err(_) => Err(Condition::RequestTimedOut),
+        }
+    }
+}
+
+async fn answered<T>(
+    answer: oneshot::Receiver<Result<T, Condition>>,
+    lost: Condition,
+) -> Result<T, Condition> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(lost),
+        Err(_) => Err(Condition::UnknownOutcome("the controller has not answered")),
+    }
+}

@@ -1,0 +1,151 @@
+//! What the broker uses: starting the service, asking the controller (here or elsewhere), serving the gRPC services.
+
+mod admin;
+mod client;
+mod control;
+mod describe;
+mod handle;
+
+use std::time::Duration;
+
+use barnabas_controller_core::Defaults;
+use barnabas_proto::znode::BrokerNode;
+use barnabas_types::{BrokerEpoch, BrokerId, ClusterId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+pub use admin::AdminService;
+pub use client::{ClusterView, ControllerClient};
+pub use control::ControllerControlService;
+pub use handle::{ControllerHandle, CreatedTopic, NewTopic};
+
+use crate::error::Error;
+use crate::membership::{self, Membership};
+use crate::open::{self, Live};
+use crate::zookeeper::{Connect, Servers};
+
+/// What the service must know before it asks ZooKeeper anything.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `broker.id`.
+    pub broker_id: BrokerId,
+    /// The cluster id in the data directory, `None` in a new one.
+    pub cluster_id: Option<ClusterId>,
+    /// `zookeeper.connect`: `host:port[,host:port...][/chroot]`.
+    pub zookeeper_connect: String,
+    /// `zookeeper.session.timeout.ms`. The server may grant another one.
+    pub session_timeout_ms: u64,
+    /// `zookeeper.connection.timeout.ms`: how long the first connection may take.
+    pub connection_timeout_ms: u64,
+    /// `num.partitions` and `default.replication.factor`.
+    pub defaults: Defaults,
+}
+
+/// Connected, not registered: the cluster id is known, and nobody has been told of this broker yet.
+#[derive(Debug)]
+pub struct Opened<C: Connect = Servers> {
+    config: Config,
+    connect: C,
+    first: Live<C::Client>,
+    cluster_id: ClusterId,
+}
+
+/// Connects to ZooKeeper, checks that it is the data directory's cluster, and makes the base tree where it is missing.
+///
+/// # Errors
+/// One sentence with the remedy; see [`Error`]. Nothing was changed in that case.
+pub async fn open(config: Config) -> Result<Opened, Error> {
+    let timeout = Duration::from_millis(config.session_timeout_ms);
+    let connect = Servers::new(&config.zookeeper_connect, timeout);
+    open_with(config, connect).await
+}
+
+/// [`open`] with another ZooKeeper than the one at `config.zookeeper_connect`.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<C>, Error> {
+    let address = &config.zookeeper_connect;
+    let patience = Duration::from_millis(config.connection_timeout_ms);
+    let first = open::connect_first(&connect, address, patience).await?;
+    let cluster_id = match open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await {
+        Ok(id) => id,
+        Err(error) => {
+            crate::zookeeper::ZooKeeper::close(&first.0);
+            return Err(error);
+        }
+    };
+    Ok(Opened { config, connect, first, cluster_id })
+}
+
+impl<C: Connect> Opened<C> {
+    /// The cluster's id, for a new data directory and for clients.
+    #[must_use]
+    pub fn cluster_id(&self) -> &ClusterId {
+        &self.cluster_id
+    }
+
+    /// Registers the broker and takes part in elections from then on. Call it when the listeners are bound: the
+    /// registration tells others where they are. Returns at the first registration.
+    ///
+    /// # Errors
+    /// [`Error::IdTaken`] if another live broker has the id; nothing was changed in that case.
+    pub async fn start(self, registration: BrokerNode) -> Result<Running, Error> {
+        let (registration, next) = watch::channel(registration);
+        let membership = watch::Sender::new(Membership::default());
+        let term = watch::Sender::new(None);
+        let stop = watch::Sender::new(false);
+        let (started, registered) = oneshot::channel();
+        let (ask, asked) = mpsc::channel(membership::ASKED_MAX);
+        let handle = ControllerHandle::new(term.subscribe(), ask);
+        let members = membership.subscribe();
+        let task = tokio::spawn(membership::run(membership::Setting {
+            me: self.config.broker_id,
+            connect: self.connect,
+            first: self.first,
+            registration: next,
+            defaults: self.config.defaults,
+            membership,
+            term,
+            started,
+            stop: stop.subscribe(),
+            asked,
+        }));
+        let broker_epoch = registered.await.unwrap_or(Err(Error::Stopped))?;
+        Ok(Running {
+            broker_epoch,
+            controller: handle,
+            membership: members,
+            registration,
+            stop,
+            task,
+        })
+    }
+}
+
+/// The service, registered and running.
+#[derive(Debug)]
+pub struct Running {
+    /// Epoch of the first registration.
+    pub broker_epoch: BrokerEpoch,
+    /// The controller, while this process is it.
+    pub controller: ControllerHandle,
+    /// This broker's place in the cluster, and who is controller.
+    pub membership: watch::Receiver<Membership>,
+    registration: watch::Sender<BrokerNode>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// What the *next* registration shall say (after an expiry). The present one stays as it is (R7).
+    pub fn set_registration(&self, registration: BrokerNode) {
+        self.registration.send_replace(registration);
+    }
+
+    /// Ends the term, if there is one, and closes the session: registration and `/controller` go at once.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,100 @@
+//! One term of the controller: a single task owns the core, feeds it events in order and performs its effects.
+
+mod owner;
+mod push;
+
+use std::sync::Arc;
+
+use barnabas_controller_core::{
+    AlterPartition, AlterPartitionAnswer, CreateTopic, CreateTopicAnswer, Defaults,
+};
+use barnabas_types::{BrokerId, Condition, ControllerEpoch, TopicId, TopicName};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::zookeeper::ZooKeeper;
+
+/// Most requests and acknowledgements that wait for the owner task; whoever comes later waits for room.
+const INBOX_MAX: usize = 1024;
+
+/// What comes to the owner task from outside.
+#[derive(Debug)]
+pub(crate) enum TermEvent {
+    Alter(AlterPartition, oneshot::Sender<AlterPartitionAnswer>),
+    Create(CreateTopic, oneshot::Sender<CreateTopicAnswer>),
+    Delete(TopicName, oneshot::Sender<Result<TopicId, Condition>>),
+    Push(push::Ready),
+}
+
+/// How other tasks reach the term.
+#[derive(Clone, Debug)]
+pub(crate) struct TermHandle {
+    pub(crate) epoch: ControllerEpoch,
+    pub(crate) inbox: mpsc::Sender<TermEvent>,
+}
+
+/// A term under way, as its beginner holds it.
+pub(crate) struct RunningTerm {
+    handle: TermHandle,
+    paused: watch::Sender<bool>,
+    brokers_changed: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl RunningTerm {
+    pub(crate) fn handle(&self) -> TermHandle {
+        self.handle.clone()
+    }
+
+    /// While paused, nothing is decided, written or newly pushed; requests wait.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.send_replace(paused);
+    }
+
+    /// The registrations must be read again.
+    pub(crate) fn brokers_changed(&self) {
+        self.brokers_changed.notify_one();
+    }
+
+    /// Ends when the term ends by itself.
+    pub(crate) async fn ended(&mut self) {
+        if let Err(error) = (&mut self.task).await {
+            tracing::error!(
+                target: "controller", controller_epoch = self.handle.epoch.0, %error,
+                "the controller's task failed; resigning"
+            );
+        }
+    }
+
+    /// Ends it and everything that it started. Returns when nothing of it runs any more.
+    pub(crate) async fn end(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// Begins the term `epoch` of broker `me`: every write checks `/controller_epoch` at `epoch_version`.
+pub(crate) fn begin<Z: ZooKeeper>(
+    me: BrokerId,
+    epoch: ControllerEpoch,
+    epoch_version: i32,
+    client: Z,
+    defaults: Defaults,
+) -> RunningTerm {
+    let (sender, inbox) = mpsc::channel(INBOX_MAX);
+    let paused = watch::Sender::new(false);
+    let brokers_changed = Arc::new(Notify::new());
+    let owner = owner::Owner::new(owner::Setting {
+        me,
+        epoch,
+        epoch_version,
+        client,
+        defaults,
+        inbox,
+        to_inbox: sender.clone(),
+        paused: paused.subscribe(),
+        brokers_changed: Arc::clone(&brokers_changed),
+    });
+    let task = tokio::spawn(owner.run());
+    RunningTerm { handle: TermHandle { epoch, inbox: sender }, paused, brokers_changed, task }
+}

@@ -1,0 +1,316 @@
+//! The task that owns the core for one term. Everything that it starts ends with it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use barnabas_controller_core::{
+    AlterPartitionAnswer, Controller, ControllerEvent, CreateTopicAnswer, Defaults, Effects, Note,
+    RequestId, WriteId, WriteOutcome,
+};
+use barnabas_proto::znode::paths;
+use barnabas_types::{BrokerId, Condition, ControllerEpoch, Now, TopicId};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::TermEvent;
+use super::push::Streams;
+use crate::drive;
+use crate::translate::{
+    GivenUp, Load, Loaded, ReadBrokers, Registrations, WritePartitions, WriteTopic, epoch_check,
+};
+use crate::zookeeper::{Op, Request, ZooKeeper};
+
+/// Multis of partition states under way at once.
+const PARTITION_MULTIS_MAX: usize = 8;
+/// Topic creations and deletions under way at once.
+const TOPIC_WRITES_MAX: usize = 4;
+
+pub(super) struct Setting<Z> {
+    pub(super) me: BrokerId,
+    pub(super) epoch: ControllerEpoch,
+    pub(super) epoch_version: i32,
+    pub(super) client: Z,
+    pub(super) defaults: Defaults,
+    pub(super) inbox: mpsc::Receiver<TermEvent>,
+    pub(super) to_inbox: mpsc::Sender<TermEvent>,
+    pub(super) paused: watch::Receiver<bool>,
+    pub(super) brokers_changed: Arc<Notify>,
+}
+
+/// What a task of the term brings back.
+enum Done {
+    Partitions(Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
+    Topic(Result<(WriteId, WriteOutcome), GivenUp>),
+    Brokers(Result<Registrations, GivenUp>),
+}
+
+/// Who waits for an answer.
+enum Waiter {
+    Alter(oneshot::Sender<AlterPartitionAnswer>),
+    Create(oneshot::Sender<CreateTopicAnswer>),
+    Delete(oneshot::Sender<Result<TopicId, Condition>>),
+}
+
+pub(super) struct Owner<Z> {
+    setting: Setting<Z>,
+    core: Controller,
+    begun: Instant,
+    tasks: JoinSet<Done>,
+    /// Writes that wait for a place. The core has at most one write of each partition open, which bounds it.
+    partition_batches: VecDeque<WritePartitions>,
+    partition_multis: usize,
+    topic_writes_waiting: VecDeque<WriteTopic>,
+    topic_writes: usize,
+    reading_brokers: bool,
+    brokers_stale: bool,
+    waiting: BTreeMap<RequestId, Waiter>,
+    request_next: u64,
+    streams: Streams,
+    resigned: bool,
+}
+
+impl<Z: ZooKeeper> Owner<Z> {
+    pub(super) fn new(setting: Setting<Z>) -> Self {
+        Self {
+            core: Controller::new(setting.me, setting.epoch, setting.defaults),
+            begun: Instant::now(),
+            tasks: JoinSet::new(),
+            partition_batches: VecDeque::new(),
+            partition_multis: 0,
+            topic_writes_waiting: VecDeque::new(),
+            topic_writes: 0,
+            reading_brokers: false,
+            brokers_stale: false,
+            waiting: BTreeMap::new(),
+            request_next: 1,
+            streams: Streams::new(setting.me, setting.epoch, setting.to_inbox.clone()),
+            resigned: false,
+            setting,
+        }
+    }
+
+    /// Runs until the term is over.
+    pub(super) async fn run(mut self) {
+        let loaded = match drive::run(&self.setting.client, Load::default()).await {
+            Ok(loaded) => loaded,
+            Err(error) => return self.give_up(&error),
+        };
+        self.loaded(loaded).await;
+        while !self.resigned {
+            if *self.setting.paused.borrow_and_update() {
+                if self.setting.paused.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            tokio::select! {
+                biased;
+                changed = self.setting.paused.changed() => if changed.is_err() { return },
+                () = self.setting.brokers_changed.notified() => self.read_brokers(),
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
+                    Ok(done) => self.task_done(done),
+                    Err(error) => {
+                        tracing::error!(target: "controller", %error, "a write was not finished; resigning");
+                        return;
+                    }
+                },
+                event = self.setting.inbox.recv() => match event {
+                    Some(event) => self.event(event),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    async fn loaded(&mut self, loaded: Loaded) {
+        let Loaded { snapshot, problems, stale_marks } = loaded;
+        for problem in problems {
+            tracing::warn!(target: "controller", controller_epoch = self.setting.epoch.0, "{problem}");
+        }
+        for name in stale_marks {
+            let delete = Op::Delete { path: paths::delete_topic(&name), version: None };
+            let multi = Request::Multi(vec![epoch_check(self.setting.epoch_version), delete]);
+            if let Err(error) = self.setting.client.submit(multi).await {
+                tracing::warn!(target: "controller", topic = %name, %error, "a left-over deletion mark stays");
+            }
+        }
+        tracing::info!(
+            target: "controller", controller_epoch = self.setting.epoch.0, brokers = snapshot.brokers.len(),
+            topics = snapshot.topics.len(), took_ms = self.now().0, "loaded the cluster from ZooKeeper"
+        );
+        self.step(ControllerEvent::Loaded(snapshot));
+    }
+
+    fn now(&self) -> Now {
+        Now(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn give_up(&mut self, error: &GivenUp) {
+        tracing::warn!(target: "controller", controller_epoch = self.setting.epoch.0, %error, "resigning");
+        self.resigned = true;
+    }
+
+    fn event(&mut self, event: TermEvent) {
+        let request = RequestId(self.request_next);
+        self.request_next += 1;
+        match event {
+            TermEvent::Alter(proposal, answer) => {
+                self.waiting.insert(request, Waiter::Alter(answer));
+                self.step(ControllerEvent::AlterPartition { request, proposal });
+            }
+            TermEvent::Create(topic, answer) => {
+                self.waiting.insert(request, Waiter::Create(answer));
+                self.step(ControllerEvent::CreateTopic { request, topic });
+            }
+            TermEvent::Delete(topic, answer) => {
+                self.waiting.insert(request, Waiter::Delete(answer));
+                self.step(ControllerEvent::DeleteTopic { request, topic });
+            }
+            TermEvent::Push(ready) => {
+                if let Some(acked) = self.streams.ready(ready) {
+                    self.step(acked);
+                }
+                self.streams.serve(&self.core);
+            }
+        }
+    }
+
+    fn task_done(&mut self, done: Done) {
+        match done {
+            Done::Partitions(outcomes) => {
+                self.partition_multis -= 1;
+                match outcomes {
+                    Ok(outcomes) => outcomes
+                        .into_iter()
+                        .for_each(|(write, outcome)| self.written(write, outcome)),
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Done::Topic(outcome) => {
+                self.topic_writes -= 1;
+                match outcome {
+                    Ok((write, outcome)) => self.written(write, outcome),
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Done::Brokers(read) => {
+                self.reading_brokers = false;
+                match read {
+                    Ok(read) => {
+                        for problem in read.problems {
+                            tracing::warn!(target: "controller", "{problem}");
+                        }
+                        self.step(ControllerEvent::Brokers(read.brokers));
+                        if std::mem::take(&mut self.brokers_stale) {
+                            self.read_brokers();
+                        }
+                    }
+                    Err(error) => self.give_up(&error),
+                }
+            }
+        }
+        self.start_writes();
+    }
+
+    fn written(&mut self, write: WriteId, outcome: WriteOutcome) {
+        self.step(ControllerEvent::Written { write, outcome });
+    }
+
+    /// One read at a time, so that what is older cannot overtake what is newer.
+    fn read_brokers(&mut self) {
+        if self.reading_brokers {
+            self.brokers_stale = true;
+            return;
+        }
+        self.reading_brokers = true;
+        let client = self.setting.client.clone();
+        self.tasks
+            .spawn(async move { Done::Brokers(drive::run(&client, ReadBrokers::default()).await) });
+    }
+
+    fn step(&mut self, event: ControllerEvent) {
+        let registrations =
+            matches!(event, ControllerEvent::Loaded(_) | ControllerEvent::Brokers(_));
+        let mut effects = Effects::default();
+        self.core.step(self.now(), event, &mut effects);
+        let Effects {
+            partition_writes,
+            topic_writes,
+            image_changed,
+            alter_answers,
+            create_answers,
+            delete_answers,
+            resign,
+            notes,
+        } = effects;
+        let version = self.setting.epoch_version;
+        self.partition_batches.extend(WritePartitions::batches(version, partition_writes));
+        self.topic_writes_waiting
+            .extend(topic_writes.into_iter().map(|write| WriteTopic::new(version, write)));
+        self.start_writes();
+        if registrations || image_changed {
+            self.streams.follow(&self.core.image().brokers);
+            self.streams.serve(&self.core);
+        }
+        for (request, answer) in alter_answers {
+            if let Some(Waiter::Alter(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        for (request, answer) in create_answers {
+            if let Some(Waiter::Create(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        for (request, answer) in delete_answers {
+            if let Some(Waiter::Delete(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        self.resigned |= resign;
+        for note in notes {
+            self.log(&note);
+        }
+    }
+
+    fn start_writes(&mut self) {
+        while self.partition_multis < PARTITION_MULTIS_MAX
+            && let Some(batch) = self.partition_batches.pop_front()
+        {
+            self.partition_multis += 1;
+            let client = self.setting.client.clone();
+            self.tasks.spawn(async move { Done::Partitions(drive::run(&client, batch).await) });
+        }
+        while self.topic_writes < TOPIC_WRITES_MAX
+            && let Some(write) = self.topic_writes_waiting.pop_front()
+        {
+            self.topic_writes += 1;
+            let client = self.setting.client.clone();
+            self.tasks.spawn(async move { Done::Topic(drive::run(&client, write).await) });
+        }
+    }
+
+    /// One line of the state-change log: always with the partition and its epochs as they now are.
+    fn log(&self, note: &Note) {
+        let controller_epoch = self.setting.epoch.0;
+        let Some(partition) = &note.partition else {
+            if note.warn {
+                tracing::warn!(target: "state_change", controller_epoch, "{}", note.text);
+            } else {
+                tracing::info!(target: "state_change", controller_epoch, "{}", note.text);
+            }
+            return;
+        };
+        let topic = self.core.image().topics.get(&partition.topic);
+        let state = topic.and_then(|t| t.partitions.get(&partition.partition)).map(|p| &p.state);
+        let leader_epoch = state.map_or(-1, |s| s.leader_epoch.0);
+        let partition_epoch = state.map_or(-1, |s| s.partition_epoch.0);
+        let (topic, partition) = (partition.topic.as_str(), partition.partition);
+        if note.warn {
+            tracing::warn!(target: "state_change", topic, partition, controller_epoch, leader_epoch, partition_epoch, "{}", note.text);
+        } else {
+            tracing::info!(target: "state_change", topic, partition, controller_epoch, leader_epoch, partition_epoch, "{}", note.text);
+        }
+    }
+}

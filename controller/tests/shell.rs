@@ -1,0 +1,533 @@
+//! The shell over ZooKeeper in memory: elections, expiry, fencing, pushes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barnabas_controller::zookeeper::memory::Tree;
+use barnabas_controller::zookeeper::{
+    Connect, CreateMode, Memory, Op, Request, SessionEvent, ZooKeeper,
+};
+use barnabas_controller::{
+    AdminService, ClusterView, ControllerClient, ControllerControlService, Error, NewTopic,
+    Running, open_with,
+};
+use barnabas_controller_core::SessionId;
+use barnabas_proto::convert::{IsrProposal, IsrProposals};
+use barnabas_proto::v1;
+use barnabas_proto::v1::admin_client::AdminClient;
+use barnabas_proto::znode::paths;
+use barnabas_types::{
+    BrokerId, ClusterImage, Condition, ControllerEpoch, LeaderEpoch, PartitionEpoch, TopicName,
+    TopicPartition,
+};
+use tokio::sync::watch;
+
+mod support;
+use support::{Listener, listen, registration, start, until};
+
+fn memory() -> Memory {
+    Memory::new(Duration::from_millis(400))
+}
+
+fn owner(memory: &Memory, path: &str) -> Option<SessionId> {
+    memory.with_tree(|tree| tree.node(path).and_then(|node| node.stat.owner))
+}
+
+/// The index of the one controller among `brokers`, once all of them agree on it.
+async fn the_controller(brokers: &mut [Running]) -> (usize, ControllerEpoch) {
+    let mut told = Vec::new();
+    for broker in brokers.iter_mut() {
+        let member =
+            until(&mut broker.membership, |m| m.controller.is_some() && m.broker_epoch.is_some())
+                .await;
+        told.push(member.controller.unwrap());
+    }
+    assert!(told.iter().all(|each| *each == told[0]), "{told:?}");
+    let elected: Vec<usize> =
+        (0..brokers.len()).filter(|index| brokers[*index].controller.epoch().is_some()).collect();
+    assert_eq!(elected.len(), 1);
+    assert_eq!(brokers[elected[0]].controller.epoch(), Some(told[0].1));
+    (elected[0], told[0].1)
+}
+
+async fn three(memory: &Memory) -> (Vec<Listener>, Vec<Running>) {
+    let mut listeners = Vec::new();
+    let mut brokers = Vec::new();
+    for id in 1..=3 {
+        let listener = listen().await;
+        brokers.push(start(id, memory.clone(), "memory", &listener.address).await);
+        listeners.push(listener);
+    }
+    (listeners, brokers)
+}
+
+fn topic(replication_factor: i32) -> NewTopic {
+    NewTopic {
+        name: "t".into(),
+        partitions: Some(3),
+        replication_factor: Some(replication_factor),
+        ..NewTopic::default()
+    }
+}
+
+fn name() -> TopicName {
+    TopicName::new("t").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_three_candidates_is_elected() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (_, epoch) = the_controller(&mut brokers).await;
+    assert_eq!(epoch, ControllerEpoch(1));
+    let data = memory.with_tree(|tree| tree.node(paths::CONTROLLER_EPOCH).unwrap().data.clone());
+    assert_eq!(data, b"1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_does_not_make_a_second_controller() {
+    for lost in 0..12 {
+        let memory = memory();
+        let opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
+        memory.lose_reply(lost);
+        let listener = listen().await;
+        let mut broker = opened.start(registration(1, &listener.address)).await.unwrap();
+        let member = until(&mut broker.membership, |m| m.controller.is_some()).await;
+        let (controller, epoch) = member.controller.unwrap();
+        assert_eq!(controller, BrokerId(1));
+        assert_eq!(broker.controller.epoch(), Some(epoch));
+        let node = memory.with_tree(|tree| tree.node(paths::CONTROLLER_EPOCH).unwrap().clone());
+        assert_eq!(node.data, epoch.to_string().into_bytes());
+        broker.stop().await;
+        assert_eq!(owner(&memory, paths::CONTROLLER), None);
+        assert_eq!(owner(&memory, "/brokers/ids/1"), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_expiry_another_is_elected_and_the_first_registers_again() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (first, epoch) = the_controller(&mut brokers).await;
+    let before = brokers[first].membership.borrow().broker_epoch.unwrap();
+    memory.expire(owner(&memory, paths::CONTROLLER).unwrap());
+    let member =
+        until(&mut brokers[first].membership, |m| m.broker_epoch.is_some_and(|now| now > before))
+            .await;
+    assert!(
+        member.controller_epoch_min >= epoch,
+        "R22: an older controller is not obeyed after registering again"
+    );
+    for broker in &mut brokers {
+        until(&mut broker.membership, |m| {
+            m.controller.is_some_and(|(_, now)| now.0 == epoch.0 + 1)
+        })
+        .await;
+    }
+    let (_, next) = the_controller(&mut brokers).await;
+    assert_eq!(next, ControllerEpoch(epoch.0 + 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r1_a_fenced_controller_resigns() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (first, epoch) = the_controller(&mut brokers).await;
+    // As if somebody else had been elected meanwhile.
+    memory.with_tree(|tree| {
+        let session = tree.open_session();
+        let set =
+            Op::Set { path: paths::CONTROLLER_EPOCH.into(), data: b"7".to_vec(), version: None };
+        tree.apply(session, &Request::Multi(vec![set])).unwrap();
+    });
+    let refused = brokers[first].controller.create_topic(topic(3)).await.unwrap_err();
+    assert!(
+        matches!(refused, Condition::NotController | Condition::UnknownOutcome(_)),
+        "{refused:?}"
+    );
+    assert!(memory.with_tree(|tree| tree.node("/brokers/topics/t").is_none()));
+    for broker in &mut brokers {
+        until(&mut broker.membership, |m| {
+            m.controller.is_some_and(|(_, now)| now > ControllerEpoch(7))
+        })
+        .await;
+    }
+    let (_, next) = the_controller(&mut brokers).await;
+    assert_eq!(next, ControllerEpoch(8));
+    assert!(epoch < next);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_pushed_and_led_on_when_its_leader_dies() {
+    let memory = memory();
+    let (mut listeners, mut brokers) = three(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    for listener in &mut listeners {
+        until(&mut listener.told, |told| told.image.brokers.len() == 3).await;
+    }
+    let created = brokers[controller].controller.create_topic(topic(3)).await.unwrap();
+    assert_eq!((created.partitions, created.replication_factor), (3, 3));
+    let again = brokers[controller].controller.create_topic(topic(3)).await.unwrap_err();
+    assert!(matches!(again, Condition::TopicAlreadyExists(_)));
+    for listener in &mut listeners {
+        let told = until(&mut listener.told, |told| told.image.topics.contains_key(&name())).await;
+        assert_eq!(told.image.topics[&name()].partitions.len(), 3);
+    }
+    // A leader that is not the controller dies.
+    let image = listeners[0].told.borrow().image.clone();
+    let (index, state) = image.topics[&name()]
+        .partitions
+        .iter()
+        .map(|(index, partition)| (*index, partition.state.clone()))
+        .find(|(_, state)| state.leader != Some(BrokerId(controller as i32 + 1)))
+        .unwrap();
+    let dead = state.leader.unwrap();
+    memory.set_unreachable(true);
+    memory.expire(owner(&memory, &paths::broker(dead)).unwrap());
+    let told = until(&mut listeners[controller].told, |told| {
+        let now = &told.image.topics[&name()].partitions[&index].state;
+        now.leader != Some(dead)
+    })
+    .await;
+    let now = &told.image.topics[&name()].partitions[&index].state;
+    assert!(now.leader.is_some());
+    assert_eq!(now.leader_epoch, LeaderEpoch(state.leader_epoch.0 + 1));
+    assert!(!now.in_isr(dead), "R5");
+    let path = paths::partition_state(&TopicPartition { topic: name(), partition: index });
+    let version = memory.with_tree(|tree| tree.node(&path).unwrap().stat.version);
+    assert_eq!(now.partition_epoch, PartitionEpoch(version));
+    // Deleting goes to all that live.
+    brokers[controller].controller.delete_topic("t").await.unwrap();
+    until(&mut listeners[controller].told, |told| told.image.topics.is_empty()).await;
+    assert!(memory.with_tree(|tree| !tree.nodes().any(|(path, _)| path.ends_with("/t"))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_broker_does_not_delay_the_others() {
+    let memory = memory();
+    let (mut listeners, mut brokers) = three(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    for listener in &mut listeners {
+        until(&mut listener.told, |told| told.image.brokers.len() == 3).await;
+    }
+    let silent = (controller + 1) % 3;
+    listeners[silent].silent.send_replace(true);
+    for number in 0..5 {
+        let topic = NewTopic { name: format!("t{number}"), ..topic(3) };
+        brokers[controller].controller.create_topic(topic).await.unwrap();
+    }
+    for index in [controller, (controller + 2) % 3] {
+        until(&mut listeners[index].told, |told| told.image.topics.len() == 5).await;
+    }
+    assert!(listeners[silent].told.borrow().image.topics.len() < 5);
+    listeners[silent].silent.send_replace(false);
+    let told = until(&mut listeners[silent].told, |told| told.image.topics.len() == 5).await;
+    assert_eq!(told.full_updates, 1, "what was owed came as deltas on the same stream");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r12_a_proposal_is_written_and_a_stale_one_refused() {
+    let memory = memory();
+    let (mut listeners, mut brokers) = three(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    for listener in &mut listeners {
+        until(&mut listener.told, |told| told.image.brokers.len() == 3).await;
+    }
+    brokers[controller].controller.create_topic(topic(3)).await.unwrap();
+    let told = until(&mut listeners[0].told, |told| told.image.topics.contains_key(&name())).await;
+    let topic = &told.image.topics[&name()];
+    let state = &topic.partitions[&0].state;
+    let leader = state.leader.unwrap();
+    let isr: Vec<_> = state.isr.iter().copied().filter(|(id, _)| *id == leader).collect();
+    let proposals = IsrProposals {
+        leader,
+        broker_epoch: told.image.brokers[&leader].epoch,
+        proposals: vec![IsrProposal {
+            partition: TopicPartition { topic: name(), partition: 0 },
+            incarnation: topic.incarnation,
+            leader_epoch: state.leader_epoch,
+            partition_epoch: state.partition_epoch,
+            isr: isr.clone(),
+        }],
+    };
+    let answers = brokers[controller].controller.alter_partitions(proposals.clone()).await;
+    let now = answers[0].clone().unwrap();
+    assert_eq!(now.isr, isr);
+    assert_eq!(now.partition_epoch.0, state.partition_epoch.0 + 1);
+    let stale = brokers[controller].controller.alter_partitions(proposals.clone()).await;
+    assert!(matches!(stale[0], Err(Condition::InvalidUpdateVersion { .. })), "{stale:?}");
+    let elsewhere = brokers[(controller + 1) % 3].controller.alter_partitions(proposals).await;
+    assert_eq!(elsewhere[0], Err(Condition::NotController));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disconnected_controller_waits_and_goes_on_with_the_same_session() {
+    let memory = memory();
+    let (mut listeners, mut brokers) = three(&memory).await;
+    let (controller, epoch) = the_controller(&mut brokers).await;
+    until(&mut listeners[controller].told, |told| told.image.brokers.len() == 3).await;
+    let session = owner(&memory, paths::CONTROLLER).unwrap();
+    memory.tell(session, SessionEvent::Disconnected);
+    until(&mut brokers[controller].membership, |m| !m.connected).await;
+    let handle = brokers[controller].controller.clone();
+    let creation = tokio::spawn(async move { handle.create_topic(topic(3)).await });
+    memory.tell(session, SessionEvent::Reconnected);
+    creation.await.unwrap().unwrap();
+    assert_eq!(brokers[controller].controller.epoch(), Some(epoch));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_session_away_counts_as_expired() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (controller, epoch) = the_controller(&mut brokers).await;
+    let session = owner(&memory, paths::CONTROLLER).unwrap();
+    memory.tell(session, SessionEvent::Disconnected);
+    memory.tell(session, SessionEvent::HalfSessionAway);
+    for broker in &mut brokers {
+        until(&mut broker.membership, |m| {
+            m.controller.is_some_and(|(_, now)| now.0 == epoch.0 + 1)
+        })
+        .await;
+    }
+    until(&mut brokers[controller].membership, |m| m.broker_epoch.is_some()).await;
+    assert_ne!(owner(&memory, &paths::broker(BrokerId(controller as i32 + 1))), Some(session));
+}
+
+/// Registers broker 1 by hand, in a session of its own.
+async fn register(memory: &Memory, registration: &barnabas_controller::BrokerNode) -> SessionId {
+    open_with(support::config(9, "memory"), memory.clone()).await.unwrap();
+    let (client, _events) = memory.connect().await.unwrap();
+    let data = registration.write();
+    let create =
+        Request::Create { path: "/brokers/ids/1".into(), data, mode: CreateMode::Ephemeral };
+    client.submit(create).await.unwrap();
+    client.session()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_own_earlier_incarnation_is_replaced() {
+    let memory = memory();
+    let listener = listen().await;
+    let earlier = register(&memory, &registration(1, &listener.address)).await;
+    let czxid = memory.with_tree(|tree: &mut Tree| tree.node("/brokers/ids/1").unwrap().stat.czxid);
+    let broker = start(1, memory.clone(), "memory", &listener.address).await;
+    assert!(broker.broker_epoch.0 > czxid);
+    assert_ne!(owner(&memory, "/brokers/ids/1"), Some(earlier));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_live_strangers_registration_is_left_alone() {
+    let memory = memory();
+    let (theirs, mine) = (listen().await, listen().await);
+    let stranger = register(&memory, &registration(5, &theirs.address)).await;
+    let before = memory.with_tree(|tree| tree.node("/brokers/ids/1").unwrap().clone());
+    let opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
+    let error = opened.start(registration(1, &mine.address)).await.unwrap_err();
+    let expected = Error::IdTaken {
+        broker: BrokerId(1),
+        address: "127.0.0.1:9005".into(),
+        session: stranger.0,
+    };
+    assert_eq!(error, expected);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "broker id 1 is already registered by another live broker (127.0.0.1:9005, session {:#x}); give this one \
+             another broker.id or stop that one",
+            stranger.0
+        )
+    );
+    assert_eq!(memory.with_tree(|tree| tree.node("/brokers/ids/1").unwrap().clone()), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_strangers_registration_is_waited_for() {
+    let memory = memory();
+    let mine = listen().await;
+    // Nobody listens at its address: it died, and its session has not ended yet.
+    let stranger = register(&memory, &registration(5, "127.0.0.1:1")).await;
+    let opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
+    let starting = tokio::spawn(opened.start(registration(1, &mine.address)));
+    memory.expire(stranger);
+    let running = starting.await.unwrap().unwrap();
+    assert_eq!(running.membership.borrow().broker_epoch, Some(running.broker_epoch));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_cluster_is_refused_and_nothing_is_changed() {
+    let memory = memory();
+    let mut config = support::config(1, "zk:2181");
+    let opened = open_with(config.clone(), memory.clone()).await.unwrap();
+    let id = opened.cluster_id().clone();
+    config.cluster_id = Some(id.clone());
+    assert_eq!(open_with(config.clone(), memory.clone()).await.unwrap().cluster_id(), &id);
+    config.cluster_id = Some(barnabas_types::ClusterId("another".into()));
+    let paths = |memory: &Memory| memory.with_tree(|tree| tree.nodes().count());
+    let before = paths(&memory);
+    let error = open_with(config.clone(), memory.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::WrongCluster { .. }), "{error}");
+    assert_eq!(paths(&memory), before);
+    let empty = Memory::new(Duration::from_secs(1));
+    let error = open_with(config, empty.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::NoCluster { .. }), "{error}");
+    assert_eq!(paths(&empty), 1, "only the root");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreachable_zookeeper_is_named_after_the_timeout() {
+    let memory = memory();
+    memory.set_unreachable(true);
+    let mut config = support::config(1, "zk.example:2181");
+    config.connection_timeout_ms = 300;
+    let error = open_with(config, memory).await.unwrap_err().to_string();
+    assert!(
+        error.contains("zk.example:2181")
+            && error.contains("300 ms")
+            && error.contains("zookeeper.connect"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_take_distinct_blocks_of_producer_ids() {
+    struct View;
+    impl ClusterView for View {
+        fn image(&self) -> Arc<ClusterImage> {
+            Arc::default()
+        }
+        fn me(&self) -> BrokerId {
+            BrokerId(1)
+        }
+        fn cluster_id(&self) -> barnabas_types::ClusterId {
+            barnabas_types::ClusterId::default()
+        }
+    }
+    let memory = memory();
+    let (_listeners, brokers) = three(&memory).await;
+    let mut first = Vec::new();
+    for broker in brokers.iter().chain(&brokers) {
+        let client = ControllerClient::new(
+            broker.controller.clone(),
+            broker.membership.clone(),
+            Arc::new(View),
+        );
+        let block = client.producer_ids().await.unwrap();
+        assert_eq!(block.end - block.start, 1000);
+        first.push(block.start);
+    }
+    assert_eq!(first, vec![0, 1000, 2000, 3000, 4000, 5000]);
+}
+
+/// Serves the control and admin services of one broker; its view is what the listener was told.
+struct Served {
+    address: String,
+    client: ControllerClient,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct ToldView {
+    me: BrokerId,
+    told: watch::Receiver<support::Told>,
+}
+
+impl ClusterView for ToldView {
+    fn image(&self) -> Arc<ClusterImage> {
+        Arc::new(self.told.borrow().image.clone())
+    }
+    fn me(&self) -> BrokerId {
+        self.me
+    }
+    fn cluster_id(&self) -> barnabas_types::ClusterId {
+        barnabas_types::ClusterId("c".into())
+    }
+}
+
+/// Three brokers whose gRPC services are those of this crate, over the pushes of this crate.
+async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
+    let mut served = Vec::new();
+    let mut brokers = Vec::new();
+    for id in 1..=3 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let running = start(id, memory.clone(), "memory", &address).await;
+        let (pushes, told, _silent) = support::pushes();
+        let view: Arc<dyn ClusterView> = Arc::new(ToldView { me: BrokerId(id), told });
+        let client = ControllerClient::new(
+            running.controller.clone(),
+            running.membership.clone(),
+            view.clone(),
+        );
+        let server = tonic::transport::Server::builder()
+            .add_service(pushes)
+            .add_service(ControllerControlService::server(running.controller.clone()))
+            .add_service(AdminService::server(running.controller.clone(), client.clone(), view));
+        let incoming =
+            tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+        let task = tokio::spawn(async move {
+            let _silent = _silent;
+            server.serve_with_incoming(incoming).await.unwrap();
+        });
+        served.push(Served { address, client, task });
+        brokers.push(running);
+    }
+    (served, brokers)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_broker_takes_a_creation_and_the_controller_does_it() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    let elsewhere = (controller + 1) % 3;
+    // Asked before the broker may have heard of the controller's address: it waits for the push.
+    let created = served[elsewhere].client.create_topic(topic(1)).await.unwrap();
+    assert_eq!(created.partitions, 3);
+    let mut admin =
+        AdminClient::connect(format!("http://{}", served[elsewhere].address)).await.unwrap();
+    let request = v1::CreateTopicRequest { name: "t".into(), ..Default::default() };
+    let response = admin.create_topic(request).await.unwrap().into_inner();
+    let Some(v1::create_topic_response::Result::Failure(failure)) = response.result else {
+        panic!()
+    };
+    assert_eq!(failure.name, "TOPIC_ALREADY_EXISTS");
+    assert!(failure.message.contains("'t'"), "{}", failure.message);
+    // Forwarded once is forwarded enough.
+    let request = v1::DeleteTopicRequest { name: "t".into(), forwarded: true };
+    let response = admin.delete_topic(request.clone()).await.unwrap().into_inner();
+    let Some(v1::delete_topic_response::Result::Failure(failure)) = response.result else {
+        panic!()
+    };
+    assert_eq!(failure.name, "NOT_CONTROLLER");
+    let request = v1::DeleteTopicRequest { forwarded: false, ..request };
+    let response = admin.delete_topic(request).await.unwrap().into_inner();
+    assert!(matches!(response.result, Some(v1::delete_topic_response::Result::Deleted(_))));
+    let bad =
+        NewTopic { overrides: [("min.insync.replica".into(), "1".into())].into(), ..topic(1) };
+    let error = served[elsewhere].client.create_topic(bad).await.unwrap_err();
+    assert!(error.to_string().contains("did you mean min.insync.replicas?"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_control_call_of_four_kib_is_not_delayed() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    the_controller(&mut brokers).await;
+    let mut admin = AdminClient::connect(format!("http://{}", served[0].address)).await.unwrap();
+    let request = v1::DescribeTopicsRequest { names: vec!["x".repeat(4096)] };
+    let mut took = Vec::new();
+    for _ in 0..21 {
+        let begun = std::time::Instant::now();
+        admin.describe_topics(request.clone()).await.unwrap();
+        took.push(begun.elapsed());
+    }
+    took.sort();
+    // With Nagle's algorithm in the way the median is 40 ms and more.
+    assert!(took[10] < Duration::from_millis(20), "{took:?}");
+}

@@ -1,0 +1,170 @@
+//! What the shell's tests share: brokers that only listen to pushes, a real ZooKeeper as a child process, a link that can be cut.
+#![allow(dead_code, unreachable_pub)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barnabas_controller::zookeeper::Connect;
+use barnabas_controller::{BrokerNode, Config, Defaults, Running, open_with};
+use barnabas_proto::convert::{Ack, StateUpdate};
+use barnabas_proto::v1;
+use barnabas_proto::v1::broker_control_server::{BrokerControl, BrokerControlServer};
+use barnabas_types::{BrokerId, ClusterImage, DirectoryId};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::TcpIncoming;
+
+pub mod link;
+pub mod server;
+
+/// Longest wait for anything in these tests; a loaded machine is slow.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn config(id: i32, connect: &str) -> Config {
+    Config {
+        broker_id: BrokerId(id),
+        cluster_id: None,
+        zookeeper_connect: connect.to_owned(),
+        session_timeout_ms: 4000,
+        connection_timeout_ms: 30_000,
+        defaults: Defaults { num_partitions: 1, default_replication_factor: 1 },
+    }
+}
+
+pub fn registration(id: i32, control_address: &str) -> BrokerNode {
+    BrokerNode {
+        host: "127.0.0.1".into(),
+        port: 9000 + u16::try_from(id).unwrap(),
+        control_address: control_address.to_owned(),
+        rack: None,
+        directory_id: DirectoryId([u8::try_from(id).unwrap() + 1; 16]),
+        tail_lost: false,
+        timestamp_ms: 0,
+    }
+}
+
+/// Waits until `met` holds of what `seen` shows.
+pub async fn until<T: Clone>(seen: &mut watch::Receiver<T>, mut met: impl FnMut(&T) -> bool) -> T {
+    let wait = seen.wait_for(|now| met(now));
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .expect("the condition was not met in time")
+        .unwrap()
+        .clone()
+}
+
+/// What a listening broker was told.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub image: ClusterImage,
+    pub updates: usize,
+    pub full_updates: usize,
+}
+
+/// A broker that keeps what it is pushed and acknowledges it, unless it is told to be silent.
+pub struct Listener {
+    pub address: String,
+    pub told: watch::Receiver<Told>,
+    pub silent: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Service {
+    told: Arc<watch::Sender<Told>>,
+    silent: watch::Receiver<bool>,
+}
+
+#[tonic::async_trait]
+impl BrokerControl for Service {
+    type PushStream = ReceiverStream<Result<v1::StateAck, tonic::Status>>;
+
+    async fn push(
+        &self,
+        request: tonic::Request<tonic::Streaming<v1::StateUpdate>>,
+    ) -> Result<tonic::Response<Self::PushStream>, tonic::Status> {
+        let mut updates = request.into_inner();
+        let (acks, outgoing) = mpsc::channel(1);
+        let (told, mut silent) = (Arc::clone(&self.told), self.silent.clone());
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = updates.next().await {
+                let update = StateUpdate::try_from(&message).unwrap();
+                let ack = Ack {
+                    version: update.version,
+                    broker_epoch: update.target,
+                    reports: Vec::new(),
+                };
+                told.send_modify(|told| note(told, update));
+                if silent.wait_for(|silent| !silent).await.is_err() {
+                    return;
+                }
+                if acks.send(Ok((&ack).into())).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(tonic::Response::new(ReceiverStream::new(outgoing)))
+    }
+}
+
+fn note(told: &mut Told, update: StateUpdate) {
+    told.updates += 1;
+    if update.delta.full {
+        told.full_updates += 1;
+        told.image = ClusterImage::default();
+    }
+    told.image.controller = Some((update.controller, update.controller_epoch));
+    if let Some(brokers) = update.delta.brokers {
+        told.image.brokers = brokers;
+    }
+    for (name, _) in update.delta.deleted {
+        told.image.topics.remove(&name);
+    }
+    for (name, topic) in update.delta.topics {
+        match told.image.topics.get_mut(&name) {
+            Some(known) => known.partitions.extend(topic.partitions),
+            None => {
+                told.image.topics.insert(name, topic);
+            }
+        }
+    }
+}
+
+/// The service that keeps pushes, what it was told, and the switch that silences it.
+pub fn pushes()
+-> (BrokerControlServer<impl BrokerControl>, watch::Receiver<Told>, watch::Sender<bool>) {
+    let told = Arc::new(watch::Sender::new(Told::default()));
+    let seen = told.subscribe();
+    let silent = watch::Sender::new(false);
+    let service = Service { told, silent: silent.subscribe() };
+    (BrokerControlServer::new(service), seen, silent)
+}
+
+pub async fn listen() -> Listener {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (service, told, silent) = pushes();
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let task = tokio::spawn(async move {
+        let server = tonic::transport::Server::builder().add_service(service);
+        server.serve_with_incoming(incoming).await.unwrap();
+    });
+    Listener { address, told, silent, task }
+}
+
+/// Opens and starts broker `id`, which listens at `control_address`.
+pub async fn start<C: Connect>(
+    id: i32,
+    connect: C,
+    address: &str,
+    control_address: &str,
+) -> Running {
+    let opened = open_with(config(id, address), connect).await.unwrap();
+    opened.start(registration(id, control_address)).await.unwrap()
+}
