@@ -176,6 +176,10 @@ impl Agent {
         }
         self.controller_epoch = update.controller_epoch;
         let gone = self.node.view.apply((update.controller, update.controller_epoch), &update.delta);
+        // First of all: one update may delete a topic and bring its next life.
+        for name in &gone {
+            self.delete_topic(name, mine);
+        }
         let mut touched = Vec::new();
         for (name, topic) in &update.delta.topics {
             for (index, partition) in &topic.partitions {
@@ -183,9 +187,6 @@ impl Agent {
                 self.partition(mine, &tp, topic, partition);
                 touched.push(tp);
             }
-        }
-        for name in &gone {
-            self.delete_topic(name, mine);
         }
         if update.delta.full {
             self.sweep(mine);
