@@ -140,7 +140,7 @@ async fn r1_a_fenced_controller_resigns() {
             Op::Set { path: paths::CONTROLLER_EPOCH.into(), data: b"7".to_vec(), version: None };
         tree.apply(session, &Request::Multi(vec![set])).unwrap();
     });
-    let refused = brokers[first].controller.create_topic(topic(3)).await.unwrap_err();
+    let refused = brokers[first].controller.create_topic(topic(1)).await.unwrap_err();
     assert!(
         matches!(refused, Condition::NotController | Condition::UnknownOutcome(_)),
         "{refused:?}"
