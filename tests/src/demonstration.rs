@@ -69,13 +69,13 @@ pub async fn run(
         gate.open(1000);
         produced
     })?;
-    show.verify(&shares, faults, &deliveries).await
+    show.verify(&shares, faults, &deliveries, &gate).await
 }
 
-/// When the two faults were made and how they were healed.
+/// When the two faults were made, and when other brokers led what the killed one had led.
 struct Faults {
     killed: [Instant; 2],
-    healed: [Instant; 2],
+    moved: [Instant; 2],
     controller_outage: Duration,
     leader_outage: Duration,
     epochs: (i64, i64),
@@ -139,14 +139,16 @@ impl Show<'_> {
             controller_outage.as_secs_f64()
         ));
         self.until_led_by_others(controller, first).await?;
-        let first_healed = self.start_again(controller).await?;
+        let first_moved = Instant::now();
+        self.start_again(controller).await?;
 
         gate.open(1000);
         self.until_acknowledged(&producers, total * 6 / 10).await?;
         let leader = self.leader_to_kill(&producers, shares).await?;
         let second = self.kill("a leader", leader, &producers).await?;
         let leader_outage = self.until_led_by_others(leader, second).await?;
-        let second_healed = self.start_again(leader).await?;
+        let second_moved = Instant::now();
+        self.start_again(leader).await?;
 
         let mut deliveries = Vec::new();
         for producer in producers {
@@ -157,8 +159,8 @@ impl Show<'_> {
             "all {total} lines are acknowledged after {seconds:.1} s, both failovers included"
         ));
         let epochs = (old_epoch, self.controller().await?.1);
-        let (killed, healed) = ([first, second], [first_healed, second_healed]);
-        Ok((Faults { killed, healed, controller_outage, leader_outage, epochs }, deliveries))
+        let (killed, moved) = ([first, second], [first_moved, second_moved]);
+        Ok((Faults { killed, moved, controller_outage, leader_outage, epochs }, deliveries))
     }
 
     async fn until_acknowledged(&self, producers: &[Producer<'_>], wanted: usize) -> Outcome<()> {
@@ -213,7 +215,7 @@ impl Show<'_> {
         Ok(outage)
     }
 
-    async fn start_again(&mut self, id: i32) -> Outcome<Instant> {
+    async fn start_again(&mut self, id: i32) -> Outcome<()> {
         let started = Instant::now();
         self.cluster.broker(id).start()?;
         self.cluster.until_healed(self.topic, 3).await?;
@@ -221,7 +223,7 @@ impl Show<'_> {
             "broker {id} is started again, has caught up and is back in every ISR after {:.2} s",
             started.elapsed().as_secs_f64()
         ));
-        Ok(Instant::now())
+        Ok(())
     }
 
     /// A leader of a partition whose producer still has work, not the controller if that can be.
@@ -248,6 +250,7 @@ impl Show<'_> {
         shares: &[Share<'_>],
         faults: Faults,
         deliveries: &[Deliveries],
+        gate: &Gate,
     ) -> Outcome<Findings> {
         let mut ledgers: Vec<Ledger<'_>> = shares.iter().map(|share| Ledger::new(*share)).collect();
         let started = Instant::now();
@@ -255,8 +258,9 @@ impl Show<'_> {
         let accounts =
             ledgers.into_iter().zip(deliveries).map(|(ledger, d)| ledger.close(&d.offsets));
         let account = accounts.fold(Account::default(), Account::plus);
-        let client_outages = [0, 1]
-            .map(|fault| longest_pause(deliveries, faults.killed[fault], faults.healed[fault]));
+        let client_outages = [0, 1].map(|fault| {
+            longest_pause(deliveries, gate, faults.killed[fault], faults.moved[fault])
+        });
         for (what, outage) in ["controller", "leader"].iter().zip(client_outages) {
             let seconds = outage.as_secs_f64();
             (self.say)(format!(
@@ -345,15 +349,14 @@ fn acknowledged(producers: &[Producer<'_>]) -> usize {
     producers.iter().map(|producer| producer.deliveries().offsets.len()).sum()
 }
 
-/// The longest pause of any client that lies at least partly between two moments.
-fn longest_pause(deliveries: &[Deliveries], from: Instant, to: Instant) -> Duration {
-    deliveries
-        .iter()
-        .flat_map(|deliveries| &deliveries.pauses)
-        .filter(|(began, ended)| *ended > from && *began < to)
-        .map(|(began, ended)| ended.duration_since(*began))
-        .max()
-        .unwrap_or_default()
+/// The longest pause of any client that lies at least partly between two moments and that the gate does not explain.
+fn longest_pause(deliveries: &[Deliveries], gate: &Gate, from: Instant, to: Instant) -> Duration {
+    let pauses = deliveries.iter().enumerate().flat_map(|(partition, deliveries)| {
+        deliveries.pauses.iter().filter(move |(began, ended)| {
+            *ended > from && *began < to && !gate.explains(partition, *began, *ended)
+        })
+    });
+    pauses.map(|(began, ended)| ended.duration_since(*began)).max().unwrap_or_default()
 }
 
 /// `HH:MM:SS.mmm` in UTC.

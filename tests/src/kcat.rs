@@ -60,6 +60,8 @@ pub fn metadata(bootstrap: &str, topic: Option<&str>) -> Outcome<Value> {
 pub struct Gate {
     permille: Mutex<usize>,
     opened: Condvar,
+    /// When producers came on after they had been held back, by partition.
+    passed: Mutex<Vec<(usize, Instant)>>,
 }
 
 impl Gate {
@@ -69,13 +71,32 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    fn pass(&self, sequence: usize, of: usize, before_waiting: impl FnOnce()) {
+    /// Whether the gate itself may be the reason why a partition's acknowledgements paused between two moments.
+    #[must_use]
+    pub fn explains(&self, partition: usize, began: Instant, ended: Instant) -> bool {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.iter().any(|(index, at)| *index == partition && *at > began && *at < ended)
+    }
+
+    fn pass(
+        &self,
+        partition: usize,
+        sequence: usize,
+        of: usize,
+        before_waiting: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         let closed = |permille: &mut usize| sequence * 1000 >= of * *permille;
         let mut permille = self.permille.lock().unwrap_or_else(PoisonError::into_inner);
-        if closed(&mut permille) {
-            before_waiting();
+        if !closed(&mut permille) {
+            return Ok(());
         }
+        drop(permille);
+        before_waiting()?;
+        let permille = self.permille.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.opened.wait_while(permille, closed));
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.push((partition, Instant::now()));
+        Ok(())
     }
 }
 
@@ -170,9 +191,7 @@ fn feed(stdin: ChildStdin, share: Share<'_>, gate: &Gate) -> std::io::Result<()>
     let mut out = BufWriter::new(stdin);
     for sequence in 0..share.len() {
         // What is buffered must reach kcat before we wait, or nobody makes progress.
-        let mut flushed = Ok(());
-        gate.pass(sequence, share.len(), || flushed = out.flush());
-        flushed?;
+        gate.pass(share.index, sequence, share.len(), || out.flush())?;
         write!(out, "{sequence}\t")?;
         out.write_all(share.line(sequence).unwrap_or_default())?;
         out.write_all(b"\n")?;

@@ -9,7 +9,7 @@ use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options, fresh_directory, run_program};
 
-use crate::topic;
+use super::topic;
 
 /// Writes a configuration beside the cluster's and returns its path.
 fn configuration(folder: &Path, lines: &[(&str, String)]) -> Outcome<PathBuf> {

@@ -8,7 +8,7 @@ use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options};
 use barnabas_tests::kcat;
 
-use crate::topic;
+use super::topic;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kcat_with_every_codec_and_every_acks() -> Outcome<()> {

@@ -4,7 +4,7 @@ use barnabas_tests::Outcome;
 use barnabas_tests::cluster::{Cluster, Options};
 use barnabas_tests::wait::wait_for;
 
-use crate::until_registered;
+use super::until_registered;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_simultaneous_starts_elect_one_controller_each() -> Outcome<()> {

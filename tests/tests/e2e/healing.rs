@@ -7,7 +7,7 @@ use barnabas_tests::kcat;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
 
-use crate::{topic, until_registered};
+use super::{topic, until_registered};
 
 fn options() -> Options {
     Options { session_timeout_ms: 1_500, ..Options::default() }

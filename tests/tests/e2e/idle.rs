@@ -6,7 +6,7 @@ use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options, usage};
 
-use crate::{interval, topic};
+use super::{interval, topic};
 
 const RSS_BYTES_MAX: u64 = 40 * 1024 * 1024;
 const WINDOW: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use barnabas_tests::proxy::Link;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
 
-use crate::{interval, topic, until_registered};
+use super::{interval, topic, until_registered};
 
 /// Topics that are being created while the controller is stopped.
 const IN_FLIGHT: usize = 40;

@@ -1,4 +1,4 @@
-//! End-to-end tests: real ZooKeeper, real broker processes, real clients. One binary, so that it is linked once.
+//! What the end-to-end tests share.
 
 mod bad_input;
 mod clients;
