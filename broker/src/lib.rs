@@ -1,12 +1,12 @@
 //! The broker: sockets, tasks, waiting requests. Replication rules are decided in `barnabas-replica`, never here.
 
-mod clock;
+pub mod clock;
 pub mod config;
-mod connection;
-mod control;
-mod follower;
+pub mod connection;
+pub mod control;
+pub mod follower;
 mod kafka;
 pub mod node;
-mod partition;
-mod view;
+pub mod partition;
+pub mod view;
 pub mod zookeeper;

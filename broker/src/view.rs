@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use barnabas_controller::ClusterView;
 use barnabas_types::{
-    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicImage, TopicName,
+    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicImage,
+    TopicName,
 };
 
 /// The newest image. Written by the control agent alone, read by everybody.

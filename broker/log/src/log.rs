@@ -4,19 +4,24 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barnabas_types::{LeaderEpoch, LeaderEpochs, Offset, TopicConfig, TopicPartition};
+use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset, TopicConfig, TopicPartition};
 
-use crate::batch::Batches;
+use crate::batch::{BatchHeader, Batches};
 use crate::check::{Fetched, check_fetched, stamp};
 use crate::checkpoint::write_epochs;
 use crate::error::{At as _, LogError};
 use crate::flush::Rewrite;
+use crate::producers::{Admission, Producers};
 use crate::recovery::{self, Recovery, Start};
 use crate::segment::{Segment, Tail, path_of};
 use crate::shared::Shared;
+use crate::walk::{Step, Walk};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX.unsigned_abs() as u64;
+
+/// Chunk of the walk over batch headers: most batches are larger than it.
+const PRODUCERS_CHUNK_BYTES: usize = 1024;
 
 /// Settings of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +74,7 @@ pub struct Log {
     pub(crate) segments: Vec<Segment>,
     pub(crate) tail: Tail,
     pub(crate) epochs: LeaderEpochs,
+    pub(crate) producers: Producers,
     pub(crate) log_end: i64,
     pub(crate) flushed: i64,
     /// Changes of file names or of the epoch checkpoint, and how many of them are synced.
@@ -109,6 +115,7 @@ impl Log {
             segments: opened.segments,
             tail: opened.tail,
             epochs: opened.epochs,
+            producers: Producers::default(),
             log_end,
             flushed,
             names_changed: u64::from(opened.names_changed),
@@ -119,6 +126,7 @@ impl Log {
             fenced: false,
             recovery: opened.recovery,
         };
+        log.read_producers()?;
         log.plan_rewrite()?;
         log.shared.set_recovery_point(&log.topic_partition, Offset(log.flushed));
         Ok(log)
@@ -211,6 +219,28 @@ impl Log {
     pub(crate) fn write_epochs(&mut self) -> Result<(), LogError> {
         self.names_changed += 1;
         write_epochs(&self.dir, &self.epochs).inspect_err(|_| self.fenced = true)
+    }
+
+    /// Whether a producer's batch is new, or in the log already (KIP-98). To be asked before [`Log::append`].
+    ///
+    /// # Errors
+    /// [`Condition::OutOfOrderSequenceNumber`], [`Condition::InvalidProducerEpoch`].
+    pub fn admit(&self, header: &BatchHeader) -> Result<Admission, Condition> {
+        self.producers.admit(header)
+    }
+
+    /// Reads the producers back from the batch headers.
+    pub(crate) fn read_producers(&mut self) -> Result<(), LogError> {
+        self.producers.clear();
+        for segment in &self.segments {
+            let path = path_of(&self.dir, segment.base, "log");
+            let file = segment.any_file(&self.dir)?;
+            let mut walk = Walk::new(&file, segment.size, 0, PRODUCERS_CHUNK_BYTES);
+            while let Step::Batch(_, header) = walk.next().at("read", &path)? {
+                self.producers.note(&header);
+            }
+        }
+        Ok(())
     }
 
     /// The leader's append: stamps the batches (checked before by [`crate::validate_produce`]) with consecutive offsets from
@@ -345,6 +375,7 @@ impl Log {
         for batch in Batches::new(records) {
             let header = batch?.header;
             self.tail.note(base, position, &header, self.config.index_interval_bytes);
+            self.producers.note(&header);
             position += header.size() as u64;
             self.log_end = header.next_offset();
         }

@@ -57,6 +57,7 @@ impl Log {
         self.log_end = new_end;
         self.epochs.truncate_from_end(Offset(new_end));
         self.write_epochs()?;
+        self.read_producers()?;
         sync_dir(&self.dir)
     }
 
@@ -116,6 +117,7 @@ impl Log {
         }
         self.segments.extend(kept);
         self.tail = Tail::empty();
+        self.producers.clear();
         (self.log_end, self.flushed) = (start, start);
         self.rewrite = None;
         self.epochs.clear();

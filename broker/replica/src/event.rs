@@ -145,6 +145,20 @@ pub enum Event {
     State(StatePush),
     /// A producer's batches arrived. If [`crate::Effects::append`] is set, append them there and report [`Event::Appended`].
     Produce(Produce),
+    /// An idempotent producer repeats batches that are in the log already (KIP-98): answered like new ones, not appended.
+    ///
+    /// They may stem from an earlier leader epoch. That is no exception from R11: the answer says that they are below the
+    /// HW of this leader, and the wait ends with this epoch like any other.
+    ProduceAgain {
+        /// Who waits. acks=0 has no answer and is not stepped.
+        waiter: WaiterId,
+        /// When to answer.
+        acks: Acks,
+        /// Where the batches begin in the log.
+        base: Offset,
+        /// Where they end, exclusive.
+        end: Offset,
+    },
     /// An append ordered by an effect is written. Completion of [`crate::Effects::append`].
     Appended {
         /// The producer whose batches these are, `None` for a follower's append.

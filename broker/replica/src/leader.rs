@@ -136,6 +136,29 @@ impl Replica {
         }
     }
 
+    /// Batches that are in the log already: the wait takes its place among the others by its end.
+    pub(crate) fn on_produce_again(
+        &mut self,
+        waiter: WaiterId,
+        acks: Acks,
+        base: Offset,
+        end: Offset,
+        effects: &mut Effects,
+    ) {
+        let produce = Produce { waiter, acks, offsets: end.0 - base.0 };
+        if let Err(condition) = self.admit_produce(produce) {
+            effects.answers.push((waiter, Err(condition)));
+            return;
+        }
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let queue = match acks {
+            Acks::All => &mut leader.waiting_all,
+            Acks::Leader | Acks::None => &mut leader.waiting_written,
+        };
+        let at = queue.partition_point(|w| w.end <= end);
+        queue.insert(at, Waiter { waiter, base, end });
+    }
+
     fn admit_produce(&self, produce: Produce) -> Result<LeaderEpoch, Condition> {
         if self.role == RoleState::Fenced {
             return Err(Condition::KafkaStorageError);

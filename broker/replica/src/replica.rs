@@ -106,6 +106,9 @@ impl Replica {
             Event::Registered { broker_epoch } => self.on_registered(broker_epoch, effects),
             Event::State(push) => self.on_state(now, push, effects),
             Event::Produce(produce) => self.on_produce(produce, effects),
+            Event::ProduceAgain { waiter, acks, base, end } => {
+                self.on_produce_again(waiter, acks, base, end, effects);
+            }
             Event::Appended { waiter: Some(waiter), leader_epoch, log_end } => {
                 self.on_producer_appended(now, waiter, leader_epoch, log_end, effects);
             }

@@ -36,7 +36,20 @@ struct State {
     /// Finished bytes that the socket has not taken yet, in order.
     unsent: VecDeque<Bytes>,
     unsent_bytes: usize,
+    /// The connection's task does not read because too much is in flight: wake it when there is room again.
+    paused: bool,
     closed: bool,
+}
+
+/// Requests in flight on one connection; beyond it the socket is not read.
+const IN_FLIGHT_MAX: usize = 16;
+/// Unsent answer bytes on one connection; beyond it the socket is not read.
+const UNSENT_BYTES_MAX: usize = 8 << 20;
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.slots.len() < IN_FLIGHT_MAX && self.unsent_bytes < UNSENT_BYTES_MAX
+    }
 }
 
 impl Out {
@@ -84,7 +97,12 @@ impl Out {
         if state.closed {
             return;
         }
-        match send(&self.stream, &mut state) {
+        let sent = send(&self.stream, &mut state);
+        if state.paused && state.has_room() {
+            state.paused = false;
+            self.wake.notify_one();
+        }
+        match sent {
             Ok(true) => {}
             Ok(false) => self.wake.notify_one(),
             Err(_) => {
@@ -104,9 +122,12 @@ impl Out {
         self.wake.notified().await;
     }
 
-    /// Requests whose answers are not finished or not handed to the socket.
-    pub fn in_flight(&self) -> usize {
-        self.lock().slots.len()
+    /// Whether another request may be taken. If not, the owner is woken as soon as one may.
+    pub fn may_take(&self) -> bool {
+        let mut state = self.lock();
+        let room = state.has_room();
+        state.paused = !room;
+        room
     }
 
     /// Bytes that the socket has not taken yet.
@@ -175,13 +196,26 @@ mod tests {
         out.complete(c, vec![Bytes::from_static(b"c")]);
         out.complete(b, vec![]);
         out.flush();
-        assert_eq!(out.in_flight(), 3);
         out.complete(a, vec![Bytes::from_static(b"a")]);
         out.flush();
-        assert_eq!(out.in_flight(), 0);
         let mut got = [0; 2];
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"ac");
+    }
+
+    #[tokio::test]
+    async fn a_paused_owner_is_woken_when_somebody_else_makes_room() {
+        let (server, _client) = pair().await;
+        let out = Arc::new(Out::new(server));
+        let slots: Vec<Slot> = (0..IN_FLIGHT_MAX).map(|_| out.reserve()).collect();
+        assert!(!out.may_take());
+        let other = out.clone();
+        let (waiting, finished) = tokio::join!(out.woken(), async move {
+            other.complete(slots[0], vec![Bytes::from_static(b"a")]);
+            other.flush();
+        });
+        assert_eq!((waiting, finished), ((), ()));
+        assert!(out.may_take());
     }
 
     #[tokio::test]

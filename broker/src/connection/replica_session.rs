@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barnabas_log::ReadRange;
-use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
-use barnabas_types::{Condition, Incarnation, Offset};
+use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch, Role};
+use barnabas_types::{Condition, Incarnation, Offset, TopicPartition};
 use barnabas_wire::{
-    PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome, ReplicaFetchPartition,
-    ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse, Segment,
+    IntroducedPartition, PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome,
+    ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse, Segment,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -50,8 +50,10 @@ struct News {
 }
 
 struct Entry {
-    hosted: Option<Arc<Hosted>>,
+    topic_partition: TopicPartition,
     incarnation: Incarnation,
+    /// `None` while this broker does not host that incarnation (yet): looked up again with each position.
+    hosted: Option<Arc<Hosted>>,
     position: Option<FetchPosition>,
     reply: Option<FetchReply>,
     /// Told something; nothing more is said until the follower names its position again.
@@ -93,7 +95,11 @@ impl News {
             return false;
         }
         *mark |= bit;
-        if bit == READY { self.ready.push(index) } else { self.lazy.push(index) }
+        if bit == READY {
+            self.ready.push(index)
+        } else {
+            self.lazy.push(index)
+        }
         true
     }
 
@@ -132,7 +138,10 @@ impl ReplicaSession {
             self.answer(true)?;
         }
         if request.cluster_id != node.cluster_id {
-            return Err(format!("a follower of another cluster, {}, asks here", request.cluster_id));
+            return Err(format!(
+                "a follower of another cluster, {}, asks here",
+                request.cluster_id
+            ));
         }
         if request.full {
             self.end();
@@ -141,18 +150,16 @@ impl ReplicaSession {
             self.forget(*index);
         }
         for new in &request.introduced {
-            let hosted = node
-                .partitions
-                .get(new.topic.as_str(), new.partition)
-                .filter(|hosted| hosted.incarnation == new.incarnation);
-            self.introduce(new.index, hosted, new.incarnation)?;
+            self.introduce(new)?;
         }
         for position in &request.positions {
             let entry = self
                 .entries
                 .get_mut(position.index as usize)
                 .and_then(Option::as_mut)
-                .ok_or_else(|| format!("a follower names partition {} before introducing it", position.index))?;
+                .ok_or_else(|| {
+                    format!("a follower names partition {} before introducing it", position.index)
+                })?;
             let position_now = FetchPosition {
                 incarnation: entry.incarnation,
                 broker_epoch: request.broker_epoch,
@@ -163,6 +170,7 @@ impl ReplicaSession {
                 log_start: position.log_start,
             };
             let fetch = FollowerFetch { follower: request.follower, position: position_now };
+            entry.find(node, &self.follower, position.index);
             if let Some(bit) = entry.judge(node, fetch, flush) {
                 self.shared.lock().mark(position.index, bit);
             }
@@ -199,27 +207,21 @@ impl ReplicaSession {
         *self.shared.lock() = News::default();
     }
 
-    fn introduce(
-        &mut self,
-        index: u32,
-        hosted: Option<Arc<Hosted>>,
-        incarnation: Incarnation,
-    ) -> Result<(), String> {
-        if index >= PARTITION_INDEX_MAX {
-            return Err(format!("a follower uses partition index {index}"));
+    fn introduce(&mut self, new: &IntroducedPartition) -> Result<(), String> {
+        if new.index >= PARTITION_INDEX_MAX {
+            return Err(format!("a follower uses partition index {}", new.index));
         }
-        self.forget(index);
-        let at = index as usize;
+        self.forget(new.index);
+        let at = new.index as usize;
         if self.entries.len() <= at {
             self.entries.resize_with(at + 1, || None);
             self.shared.lock().marks.resize(at + 1, 0);
         }
-        if let Some(hosted) = &hosted {
-            hosted.attach(&self.follower, index);
-        }
+        let topic_partition = TopicPartition { topic: new.topic.clone(), partition: new.partition };
         self.entries[at] = Some(Entry {
-            hosted,
-            incarnation,
+            topic_partition,
+            incarnation: new.incarnation,
+            hosted: None,
             position: None,
             reply: None,
             told: false,
@@ -260,7 +262,8 @@ impl ReplicaSession {
                 postponed.push(index);
                 continue;
             }
-            if let Some(bytes) = entry.tell(index, budget.min(parked.partition_max_bytes), &mut gathered)
+            if let Some(bytes) =
+                entry.tell(index, budget.min(parked.partition_max_bytes), &mut gathered)
             {
                 urgent = true;
                 budget = budget.saturating_sub(bytes);
@@ -293,6 +296,21 @@ impl ReplicaSession {
 }
 
 impl Entry {
+    /// Looks for the replica, if none is attached: it may have come since the last time.
+    fn find(&mut self, node: &Node, follower: &Arc<dyn FollowerSession>, index: u32) {
+        if self.hosted.as_ref().is_some_and(|hosted| hosted.role() != Role::Deleted) {
+            return;
+        }
+        let tp = &self.topic_partition;
+        self.hosted = node
+            .partitions
+            .get(tp.topic.as_str(), tp.partition)
+            .filter(|hosted| hosted.incarnation == self.incarnation);
+        if let Some(hosted) = &self.hosted {
+            hosted.attach(follower, index);
+        }
+    }
+
     /// The follower stands at a new position. Returns the mark that the entry deserves.
     fn judge(&mut self, node: &Arc<Node>, fetch: FollowerFetch, flush: &mut Flush) -> Option<u8> {
         self.position = Some(fetch.position);

@@ -20,10 +20,6 @@ use crate::kafka::{self, Handled, ProduceWait, RequestContext, WaitingFetch};
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush};
 
-/// Requests in flight on one connection; beyond it the socket is not read.
-const IN_FLIGHT_MAX: usize = 16;
-/// Unsent answer bytes on one connection; beyond it the socket is not read.
-const UNSENT_BYTES_MAX: usize = 8 << 20;
 /// Reads after one readiness event, for fairness among connections.
 const READS_PER_WAKE_MAX: usize = 8;
 /// Look-ahead beyond the frame under way.
@@ -88,7 +84,9 @@ pub(super) async fn serve(
         _ = stop.wait_for(|stop| *stop) => Ended::ByPeer,
     };
     match &ended {
-        Ended::ByPeer | Ended::Io(_) => tracing::debug!(target: "request", %peer, %ended, "connection ended"),
+        Ended::ByPeer | Ended::Io(_) => {
+            tracing::debug!(target: "request", %peer, %ended, "connection ended")
+        }
         Ended::Frame(_) | Ended::Handler(_) => {
             tracing::warn!(target: "request", %peer, %ended, "connection closed");
         }
@@ -110,7 +108,7 @@ impl Connection {
                 return Ended::ByPeer;
             }
             let deadline = self.deadline();
-            let may_read = self.may_read();
+            let may_read = self.out.may_take();
             let unsent = self.out.unsent_bytes() > 0;
             tokio::select! {
                 ready = self.stream.readable(), if may_read => {
@@ -127,10 +125,6 @@ impl Connection {
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
             }
         }
-    }
-
-    fn may_read(&self) -> bool {
-        self.out.in_flight() < IN_FLIGHT_MAX && self.out.unsent_bytes() < UNSENT_BYTES_MAX
     }
 
     /// Drains the socket into the buffer: the rest of the frame under way and a little more, never all that is declared.
@@ -159,7 +153,7 @@ impl Connection {
 
     fn handle_frames(&mut self) -> Result<(), Ended> {
         let mut flush = Flush::default();
-        while self.may_read() {
+        while self.out.may_take() {
             let Peek::Frame { len, .. } = peek(&self.buffer, &self.limits)? else { break };
             if self.buffer.len() < len {
                 break;
@@ -187,11 +181,9 @@ impl Connection {
             slot,
             version: frame.version,
             correlation_id: frame.correlation_id,
-            client_id: frame.client_id.as_deref(),
         };
         if let Request::ReplicaFetch(fetch) = request {
-            let session =
-                self.session.get_or_insert_with(|| ReplicaSession::new(self.out.clone()));
+            let session = self.session.get_or_insert_with(|| ReplicaSession::new(self.out.clone()));
             return session.request(&self.node, fetch, slot, frame.correlation_id, flush);
         }
         match kafka::handle(&context, request, flush)? {

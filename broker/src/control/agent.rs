@@ -11,8 +11,8 @@ use barnabas_log::{LogConfig, LogDir};
 use barnabas_proto::convert::{Report, StateUpdate};
 use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
-    BrokerEpoch, Condition, ControllerEpoch, Incarnation, LeaderEpoch,
-    Partition, PartitionEpoch, PartitionState, TopicImage, TopicName, TopicPartition,
+    BrokerEpoch, Condition, ControllerEpoch, Incarnation, LeaderEpoch, Partition, PartitionEpoch,
+    PartitionState, TopicImage, TopicName, TopicPartition,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -91,11 +91,7 @@ pub struct Agent {
 impl Agent {
     /// Starts the agent's task on the present runtime.
     #[must_use]
-    pub fn start(
-        node: Arc<Node>,
-        log_dir: LogDir,
-        tail_lost: watch::Sender<bool>,
-    ) -> AgentHandle {
+    pub fn start(node: Arc<Node>, log_dir: LogDir, tail_lost: watch::Sender<bool>) -> AgentHandle {
         let (sender, receiver) = mpsc::channel(AGENT_QUEUE_MAX);
         let agent = Self {
             node,
@@ -175,7 +171,8 @@ impl Agent {
             });
         }
         self.controller_epoch = update.controller_epoch;
-        let gone = self.node.view.apply((update.controller, update.controller_epoch), &update.delta);
+        let gone =
+            self.node.view.apply((update.controller, update.controller_epoch), &update.delta);
         // First of all: one update may delete a topic and bring its next life.
         for name in &gone {
             self.delete_topic(name, mine);
@@ -420,6 +417,9 @@ impl Agent {
             .collect();
         if let Err(error) = self.log_dir.write_high_watermarks(&high_watermarks) {
             tracing::error!(%error, "the high watermarks cannot be checkpointed");
+        }
+        if let Err(error) = self.log_dir.write_recovery_points() {
+            tracing::error!(%error, "the recovery points cannot be checkpointed");
         }
     }
 

@@ -62,7 +62,10 @@ impl Proposals {
 }
 
 /// One request; every proposal gets an answer, if only "unknown".
-async fn send(node: &Node, batch: &[(Arc<Hosted>, IsrProposal)]) -> Vec<Option<AlterPartitionAnswer>> {
+async fn send(
+    node: &Node,
+    batch: &[(Arc<Hosted>, IsrProposal)],
+) -> Vec<Option<AlterPartitionAnswer>> {
     let unknown = || batch.iter().map(|_| None).collect();
     let Some(broker_epoch) = node.broker_epoch() else { return unknown() };
     let proposals = batch.iter().map(|(hosted, proposal)| item(hosted, proposal)).collect();

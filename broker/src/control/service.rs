@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::BrokerControl;
-use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_types::BrokerEpoch;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;

@@ -95,10 +95,13 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
     let mut wait_ms = REDIAL_MS.0;
     while !fetcher.is_stopped() {
         let Some(node) = node.upgrade() else { return };
-        let address = node.view.image().brokers.get(&fetcher.leader).map(|b| (b.host.clone(), b.port));
+        let address =
+            node.view.image().brokers.get(&fetcher.leader).map(|b| (b.host.clone(), b.port));
         let dialled = match address {
             Some((host, port)) => {
-                tokio::time::timeout(DIAL_DEADLINE, TcpStream::connect((host.as_str(), port))).await.ok()
+                tokio::time::timeout(DIAL_DEADLINE, TcpStream::connect((host.as_str(), port)))
+                    .await
+                    .ok()
             }
             None => None,
         };

@@ -279,7 +279,8 @@ impl Session<'_> {
             let wait_ms = (first << member.refusals.min(6)).min(longest);
             member.refusals += 1;
             self.retries.insert((Instant::now() + Duration::from_millis(wait_ms), index), ());
-            let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+            let (topic, partition) =
+                (&hosted.topic_partition.topic, hosted.topic_partition.partition);
             let leader_epoch = told.echo.leader_epoch;
             tracing::debug!(target: "state_change", %topic, partition, %leader_epoch, error_code, "the leader refuses the fetch");
             return;

@@ -1,41 +1,51 @@
 //! Where a condition becomes a Kafka error code; nowhere else.
 
+use barnabas_proto::convert::kafka_error_name;
 use barnabas_types::Condition;
 
-/// The code of a condition.
+/// The code of a condition, also of one that came by name from another broker.
 pub(crate) fn error_code(condition: &Condition) -> i16 {
     match condition {
-        Condition::OffsetOutOfRange { .. } => 1,
-        Condition::CorruptMessage(_) => 2,
-        Condition::UnknownTopicOrPartition => 3,
-        Condition::LeaderNotAvailable => 5,
-        Condition::NotLeaderOrFollower => 6,
-        Condition::RequestTimedOut | Condition::UnknownOutcome(_) => 7,
-        Condition::MessageTooLarge { .. } => 10,
-        Condition::StaleControllerEpoch { .. } => 11,
-        Condition::InvalidTopic(_) => 17,
-        Condition::NotEnoughReplicas { .. } => 19,
-        Condition::NotEnoughReplicasAfterAppend => 20,
-        Condition::InvalidRequiredAcks => 21,
-        Condition::UnsupportedVersion(_) => 35,
-        Condition::TopicAlreadyExists(_) => 36,
-        Condition::InvalidPartitions(_) => 37,
-        Condition::InvalidReplicationFactor(_) => 38,
-        Condition::InvalidReplicaAssignment(_) => 39,
-        Condition::InvalidConfig(_) => 40,
-        Condition::NotController | Condition::NoController => 41,
-        Condition::InvalidRequest(_) => 42,
-        Condition::KafkaStorageError => 56,
-        Condition::FencedLeaderEpoch { .. } => 74,
-        Condition::UnknownLeaderEpoch { .. } => 75,
-        Condition::StaleBrokerEpoch { .. } => 77,
-        Condition::OffsetNotAvailable => 78,
-        Condition::InvalidRecord(_) => 87,
-        Condition::InvalidUpdateVersion { .. } => 95,
-        Condition::UnknownTopicId => 100,
-        Condition::InconsistentTopicId => 103,
-        // The replica is not (any more) one that this leader serves: the follower asks again after its next push.
-        Condition::NotAssignedReplica(_) => 9,
+        // Not "unknown server error": the client may ask again, and then learns what happened.
+        Condition::UnknownOutcome(_) => 7,
+        _ => code_of_name(kafka_error_name(condition)),
+    }
+}
+
+fn code_of_name(name: &str) -> i16 {
+    match name {
+        "OFFSET_OUT_OF_RANGE" => 1,
+        "CORRUPT_MESSAGE" => 2,
+        "UNKNOWN_TOPIC_OR_PARTITION" => 3,
+        "LEADER_NOT_AVAILABLE" => 5,
+        "NOT_LEADER_OR_FOLLOWER" => 6,
+        "REQUEST_TIMED_OUT" => 7,
+        "REPLICA_NOT_AVAILABLE" => 9,
+        "MESSAGE_TOO_LARGE" => 10,
+        "STALE_CONTROLLER_EPOCH" => 11,
+        "INVALID_TOPIC_EXCEPTION" => 17,
+        "NOT_ENOUGH_REPLICAS" => 19,
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND" => 20,
+        "INVALID_REQUIRED_ACKS" => 21,
+        "UNSUPPORTED_VERSION" => 35,
+        "TOPIC_ALREADY_EXISTS" => 36,
+        "INVALID_PARTITIONS" => 37,
+        "INVALID_REPLICATION_FACTOR" => 38,
+        "INVALID_REPLICA_ASSIGNMENT" => 39,
+        "INVALID_CONFIG" => 40,
+        "NOT_CONTROLLER" | "CONTROLLER_NOT_AVAILABLE" => 41,
+        "INVALID_REQUEST" => 42,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER" => 45,
+        "INVALID_PRODUCER_EPOCH" => 47,
+        "KAFKA_STORAGE_ERROR" => 56,
+        "FENCED_LEADER_EPOCH" => 74,
+        "UNKNOWN_LEADER_EPOCH" => 75,
+        "STALE_BROKER_EPOCH" => 77,
+        "OFFSET_NOT_AVAILABLE" => 78,
+        "INVALID_RECORD" => 87,
+        "INVALID_UPDATE_VERSION" => 95,
+        "UNKNOWN_TOPIC_ID" => 100,
+        "INCONSISTENT_TOPIC_ID" => 103,
         _ => -1,
     }
 }
@@ -44,3 +54,22 @@ pub(crate) fn error_code(condition: &Condition) -> i16 {
 pub(crate) const CLUSTER_AUTHORIZATION_FAILED: i16 = 29;
 /// See KIP-227: this broker answers every fetch in full and opens no session for clients.
 pub(crate) const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_keeps_its_code_when_it_was_forwarded() {
+        for condition in [
+            Condition::TopicAlreadyExists("t".into()),
+            Condition::InvalidReplicationFactor("3 of 2".into()),
+            Condition::NotEnoughReplicas { isr: 1, min: 2 },
+            Condition::CorruptMessage("crc"),
+        ] {
+            let failure = barnabas_proto::v1::Failure::from(&condition);
+            assert_eq!(error_code(&Condition::from(failure)), error_code(&condition));
+            assert_ne!(error_code(&condition), -1);
+        }
+    }
+}

@@ -100,7 +100,8 @@ impl WaitingFetch {
     fn park(&self, node: &Arc<Node>) {
         for topic in &self.request.topics {
             for partition in &topic.partitions {
-                if let Some(hosted) = node.partitions.get(topic.topic.as_str(), partition.partition) {
+                if let Some(hosted) = node.partitions.get(topic.topic.as_str(), partition.partition)
+                {
                     hosted.park(&self.parked);
                 }
             }
@@ -121,8 +122,7 @@ struct Found {
 }
 
 fn read(node: &Arc<Node>, request: &FetchRequest) -> Found {
-    let mut budget =
-        usize::try_from(request.max_bytes).unwrap_or(0).clamp(1, RESPONSE_BYTES_MAX);
+    let mut budget = usize::try_from(request.max_bytes).unwrap_or(0).clamp(1, RESPONSE_BYTES_MAX);
     let mut found = Found { topics: Vec::new(), ranges: Vec::new(), bytes: 0, urgent: false };
     for topic in &request.topics {
         let name = topic.topic.as_str();
@@ -158,7 +158,8 @@ impl Found {
             self.urgent = true;
             return FetchReplyPartition::error(index, CLUSTER_AUTHORIZATION_FAILED);
         }
-        let epoch = (asked.current_leader_epoch >= 0).then_some(LeaderEpoch(asked.current_leader_epoch));
+        let epoch =
+            (asked.current_leader_epoch >= 0).then_some(LeaderEpoch(asked.current_leader_epoch));
         let max_bytes = usize::try_from(asked.partition_max_bytes).unwrap_or(0).min(budget);
         let read = find(node, name, index).and_then(|hosted| {
             hosted.read_for_consumer(Offset(asked.fetch_offset), epoch, max_bytes)
@@ -169,7 +170,9 @@ impl Found {
                 reply.high_watermark = slice.view.high_watermark.0;
                 reply.last_stable_offset = slice.view.high_watermark.0;
                 reply.log_start_offset = slice.view.log_start.0;
-                if let Some(range) = slice.range.filter(|range| range.len <= budget || self.bytes == 0) {
+                if let Some(range) =
+                    slice.range.filter(|range| range.len <= budget || self.bytes == 0)
+                {
                     self.bytes += range.len;
                     reply.records = Records::Segment { slot: self.ranges.len(), len: range.len };
                     self.ranges.push(range);

@@ -37,8 +37,6 @@ pub(crate) struct RequestContext<'a> {
     pub version: i16,
     /// To be repeated in the answer.
     pub correlation_id: i32,
-    /// What the client calls itself; untrusted.
-    pub client_id: Option<&'a str>,
 }
 
 /// What became of a request.

@@ -46,8 +46,12 @@ pub(super) fn handle(
         _ => Err(Condition::InvalidRequiredAcks),
     };
     let partitions = request.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
-    let pending =
-        Arc::new(PendingProduce::new(context.out.clone(), context.slot, partitions, encoder(context, request)));
+    let pending = Arc::new(PendingProduce::new(
+        context.out.clone(),
+        context.slot,
+        partitions,
+        encoder(context, request),
+    ));
     if partitions == 0 {
         let answer = encoder(context, request)(&[]);
         return Ok(Handled::Answered(if request.acks == 0 { Vec::new() } else { answer }));
@@ -62,7 +66,12 @@ pub(super) fn handle(
     let mut scratch = BytesMut::new();
     for topic in &request.topic_data {
         for data in &topic.partition_data {
-            let at = Place { pending: &pending, index, name: topic.name.as_str(), partition: data.index };
+            let at = Place {
+                pending: &pending,
+                index,
+                name: topic.name.as_str(),
+                partition: data.index,
+            };
             let done = refused.clone().and_then(|acks| {
                 at.append(context.node, acks, data.records.as_ref(), &mut scratch, flush)
             });
@@ -80,7 +89,10 @@ pub(super) fn handle(
     }
     if refused == Ok(Acks::None) {
         if failed {
-            return Err("a produce request with acks=0 failed; its client must refresh its metadata".to_owned());
+            return Err(
+                "a produce request with acks=0 failed; its client must refresh its metadata"
+                    .to_owned(),
+            );
         }
         return Ok(Handled::Answered(Vec::new()));
     }
@@ -118,6 +130,12 @@ impl Place<'_> {
             records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
         let summary = validate_produce(records, hosted.max_message_bytes())
             .map_err(|error| error.condition())?;
+        if summary.batches != 1 {
+            // Kafka's rule since version 3; sequences (KIP-98) count on it.
+            return Err(Condition::InvalidRecord(
+                "exactly one record batch a partition is allowed",
+            ));
+        }
         // Stamping needs bytes of our own; the frame is shared with the decoded request.
         scratch.clear();
         scratch.extend_from_slice(records);
@@ -134,9 +152,9 @@ pub(super) fn find(node: &Node, topic: &str, partition: i32) -> Result<Arc<Hoste
     if let Some(hosted) = node.partitions.get(topic, partition) {
         return Ok(hosted);
     }
-    let known = barnabas_types::TopicName::new(topic)
-        .ok()
-        .and_then(|name| node.view.image().topics.get(&name).map(|t| t.partitions.contains_key(&partition)));
+    let known = barnabas_types::TopicName::new(topic).ok().and_then(|name| {
+        node.view.image().topics.get(&name).map(|t| t.partitions.contains_key(&partition))
+    });
     match known {
         Some(true) => Err(Condition::NotLeaderOrFollower),
         Some(false) | None => Err(Condition::UnknownTopicOrPartition),

@@ -1,7 +1,9 @@
 //! A running broker: what its parts share, and how they are started and stopped.
 
+mod producer_ids;
 mod run;
 mod state;
 
+pub use producer_ids::ProducerIds;
 pub use run::{StartError, run};
 pub use state::{Node, Options, Parts};

@@ -25,7 +25,7 @@ use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
 use crate::control::{Agent, AgentHandle, Proposals, PushService};
-use crate::partition::{Aftermath, Flush};
+use crate::partition::{Aftermath, Flush, flush_now};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
@@ -37,7 +37,9 @@ const CONTROL_WORKERS: usize = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket cannot be bound.
-    #[error("cannot listen on {address} ({key}): {source}; stop whoever uses that port, or change {key}")]
+    #[error(
+        "cannot listen on {address} ({key}): {source}; stop whoever uses that port, or change {key}"
+    )]
     Listen {
         /// The address.
         address: String,
@@ -62,6 +64,7 @@ pub enum StartError {
 /// # Errors
 /// It cannot start; nothing was changed then.
 pub fn run(config: BrokerConfig, shutdown: watch::Receiver<bool>) -> Result<(), StartError> {
+    raise_descriptor_limit();
     let data = Builder::new_multi_thread()
         .thread_name("data")
         .enable_all()
@@ -77,6 +80,16 @@ pub fn run(config: BrokerConfig, shutdown: watch::Receiver<bool>) -> Result<(), 
     data.shutdown_background();
     control.shutdown_background();
     result
+}
+
+/// Each log in use holds a descriptor, each connection one; the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Without it the broker runs, with fewer partitions and clients.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 async fn life(
@@ -116,11 +129,8 @@ async fn life(
         cluster = %cluster_id, clean = start.clean, tail_lost = start.tail_lost, "registered"
     );
     let view = Arc::new(View::new(config.broker_id, cluster_id.clone()));
-    let controller = ControllerClient::new(
-        running.controller.clone(),
-        running.membership.clone(),
-        view.clone(),
-    );
+    let controller =
+        ControllerClient::new(running.controller.clone(), running.membership.clone(), view.clone());
     let node = Node::new(Parts {
         me: config.broker_id,
         cluster_id,
@@ -145,6 +155,7 @@ async fn life(
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(tick(node.clone()));
+    tokio::spawn(flush(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     let (close, closed) = watch::channel(false);
     data.spawn(connection::listen(node.clone(), kafka, closed));
@@ -242,6 +253,18 @@ async fn tick(node: Arc<Node>) {
             let mut after = Aftermath::default();
             hosted.tick(node.now(), &mut after);
             after.settle(&hosted, &*node, &mut flush);
+        }
+    }
+}
+
+/// Flushes logs one after the other, on a thread that may block.
+async fn flush(node: Arc<Node>) {
+    loop {
+        let hosted = node.flusher.next().await;
+        let node = node.clone();
+        let done = tokio::task::spawn_blocking(move || flush_now(&hosted, node.now(), &*node));
+        if let Err(error) = done.await {
+            tracing::error!(target: "state_change", %error, "a flush was not finished");
         }
     }
 }

@@ -7,10 +7,11 @@ use barnabas_replica::{IsrProposal, Role};
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
 use tokio::sync::watch;
 
+use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
 use crate::control::Proposals;
 use crate::follower::Followers;
-use crate::partition::{Hosted, Outward, PartitionTable};
+use crate::partition::{Flusher, Hosted, Outward, PartitionTable};
 use crate::view::View;
 
 /// Settings of the data plane.
@@ -42,12 +43,16 @@ pub struct Node {
     pub partitions: PartitionTable,
     /// ISR proposals on their way to the controller.
     pub proposals: Proposals,
+    /// Logs to be flushed in the background.
+    pub flusher: Flusher,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
     /// Session, registration, controller.
     pub membership: watch::Receiver<Membership>,
     /// The controller, in this process or elsewhere.
     pub controller: ControllerClient,
+    /// Ids for idempotent producers.
+    pub producer_ids: ProducerIds,
     /// The runtime of control work (gRPC, ZooKeeper): never blocked by data.
     pub control: tokio::runtime::Handle,
     clock: Clock,
@@ -84,9 +89,11 @@ impl Node {
             view: parts.view,
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
+            flusher: Flusher::default(),
             followers: Followers::new(weak.clone(), parts.data),
             membership: parts.membership,
             controller: parts.controller,
+            producer_ids: ProducerIds::default(),
             control: parts.control,
             clock: Clock::start(),
         })
@@ -106,6 +113,10 @@ impl Node {
 impl Outward for Node {
     fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal) {
         self.proposals.add(partition, proposal);
+    }
+
+    fn flush_soon(&self, partition: &Arc<Hosted>) {
+        self.flusher.add(partition);
     }
 
     fn role_changed(&self, partition: &Arc<Hosted>, role: Role) {

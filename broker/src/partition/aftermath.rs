@@ -18,6 +18,7 @@ pub struct Aftermath {
     pub(super) proposal: Option<IsrProposal>,
     pub(super) role: Option<Role>,
     pub(super) delete: bool,
+    pub(super) rolled: bool,
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
@@ -25,6 +26,8 @@ pub struct Aftermath {
 pub trait Outward {
     /// Send this proposal to the controller.
     fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal);
+    /// A segment was sealed: flush it in the background.
+    fn flush_soon(&self, partition: &Arc<Hosted>);
     /// The role changed: follow somebody else, or nobody.
     fn role_changed(&self, partition: &Arc<Hosted>, role: Role);
 }
@@ -53,6 +56,9 @@ impl Aftermath {
         }
         if let Some(proposal) = self.proposal {
             outward.propose(partition, proposal);
+        }
+        if self.rolled {
+            outward.flush_soon(partition);
         }
         if let Some(role) = self.role {
             outward.role_changed(partition, role);

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use barnabas_log::{Fetched, Log, ReadRange};
+use barnabas_log::{Admission, BatchHeader, Fetched, FlushStep, Log, LogError, ReadRange};
 use barnabas_replica::{
     ConsumerView, Effects, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
     ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
 };
 use barnabas_types::{
-    Acks, BrokerEpoch, Condition, Incarnation, LeaderEpoch, Now, Offset, TopicConfig, TopicPartition,
+    Acks, BrokerEpoch, Condition, Incarnation, LeaderEpoch, Now, Offset, TopicConfig,
+    TopicPartition,
 };
 
 use super::aftermath::Aftermath;
@@ -152,8 +153,28 @@ impl Hosted {
             }
             _ => AppendResult::Silent,
         };
-        let event = Event::Produce(Produce { waiter, acks, offsets });
-        inner.step(self, now, event, Input::Produced(records), after);
+        let leads = matches!(inner.replica.role(), Role::Leader { .. });
+        let admission = match BatchHeader::parse(records) {
+            Ok(header) if leads => inner.log.admit(&header),
+            // Not leading is told by the core; a batch without a header was refused before.
+            _ => Ok(Admission::New),
+        };
+        match admission {
+            Ok(Admission::New) => {
+                let event = Event::Produce(Produce { waiter, acks, offsets });
+                inner.step(self, now, event, Input::Produced(records), after);
+            }
+            Ok(Admission::Duplicate { base, end }) if acks != Acks::None => {
+                let event = Event::ProduceAgain { waiter, acks, base, end };
+                inner.step(self, now, event, Input::None, after);
+            }
+            Ok(Admission::Duplicate { .. }) => {}
+            Err(condition) => {
+                if let Some((pending, index)) = inner.waiters.remove(&waiter) {
+                    after.finished.push((pending, index, Err(condition)));
+                }
+            }
+        }
         handed
     }
 
@@ -178,8 +199,7 @@ impl Hosted {
         fetch: FollowerFetch,
         after: &mut Aftermath,
     ) -> FetchReply {
-        let reply =
-            self.lock().step(self, now, Event::FollowerFetch(fetch), Input::None, after);
+        let reply = self.lock().step(self, now, Event::FollowerFetch(fetch), Input::None, after);
         reply.unwrap_or(FetchReply::Refused(Condition::NotLeaderOrFollower))
     }
 
@@ -226,13 +246,7 @@ impl Hosted {
         records: Option<Fetched<'_>>,
         after: &mut Aftermath,
     ) {
-        self.lock().step(
-            self,
-            now,
-            Event::FetchAnswered(answer),
-            Input::Fetched(records),
-            after,
-        );
+        self.lock().step(self, now, Event::FetchAnswered(answer), Input::Fetched(records), after);
     }
 
     /// What a consumer may see now.
@@ -383,11 +397,36 @@ impl Hosted {
         self.lock().sessions.retain(|(s, i)| !(Arc::ptr_eq(s, session) && *i == index));
     }
 
+    /// Makes what is written by now durable. Blocks on the disk, never under the partition's lock.
+    pub fn flush(&self, now: Now, after: &mut Aftermath) {
+        loop {
+            let mut inner = self.lock();
+            let step = inner.log.flush_plan();
+            let plan = match step {
+                Ok(FlushStep::Sync(plan)) => plan,
+                Ok(FlushStep::Rewriting) => continue,
+                // One flush at a time: the other one covers this, or the next roll asks again.
+                Ok(FlushStep::Nothing) | Err(LogError::FlushInFlight) => return,
+                Err(error) => return inner.failed(self, now, None, &error, after),
+            };
+            drop(inner);
+            let result = plan.run();
+            let mut inner = self.lock();
+            match inner.log.flush_done(&plan, result) {
+                Ok(to) => {
+                    inner.step(self, now, Event::Flushed { to }, Input::None, after);
+                }
+                Err(error) => inner.failed(self, now, None, &error, after),
+            }
+            return;
+        }
+    }
+
     /// Makes everything durable and takes nothing more; called on stop.
     ///
     /// # Errors
     /// The log's error: it is then not cleanly closed.
-    pub fn close(&self) -> Result<(), barnabas_log::LogError> {
+    pub fn close(&self) -> Result<(), LogError> {
         self.lock().log.close()
     }
 
@@ -434,16 +473,18 @@ impl Inner {
         if let Some(order) = effects.append {
             let done = match &mut input {
                 Input::Produced(records) => {
-                    self.log.append(records, order.base_offset, order.leader_epoch).map(|a| a.log_end)
+                    self.log.append(records, order.base_offset, order.leader_epoch).map(Some)
                 }
                 Input::Fetched(fetched) => match fetched.take() {
-                    Some(fetched) => self.log.append_fetched(fetched).map(|a| a.log_end),
-                    None => Ok(self.log.log_end()),
+                    Some(fetched) => self.log.append_fetched(fetched).map(Some),
+                    None => Ok(None),
                 },
-                Input::None => Ok(self.log.log_end()),
+                Input::None => Ok(None),
             };
             match done {
-                Ok(log_end) => {
+                Ok(appended) => {
+                    after.rolled |= appended.as_ref().is_some_and(|a| a.rolled);
+                    let log_end = self.log.log_end();
                     let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
                     let grown = log_end.0 - order.base_offset.0;
                     self.step(
@@ -510,7 +551,7 @@ impl Inner {
         &mut self,
         hosted: &Hosted,
         now: Now,
-        done: Result<(), barnabas_log::LogError>,
+        done: Result<(), LogError>,
         after: &mut Aftermath,
     ) {
         match done {
@@ -534,11 +575,14 @@ impl Inner {
         hosted: &Hosted,
         now: Now,
         waiter: Option<WaiterId>,
-        error: &barnabas_log::LogError,
+        error: &LogError,
         after: &mut Aftermath,
     ) {
-        let (topic, partition) =
-            (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        if self.replica.role() == Role::Deleted {
+            // Its files may be gone already.
+            return;
+        }
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
         let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
         tracing::error!(
             target: "state_change", %topic, partition, %leader_epoch, %error,

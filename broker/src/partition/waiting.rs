@@ -74,12 +74,7 @@ pub struct ParkedFetch {
 impl ParkedFetch {
     /// Waits until `min_bytes` have come.
     pub fn new(out: Arc<Out>, min_bytes: usize, gathered: usize) -> Self {
-        Self {
-            out,
-            min_bytes,
-            gathered: AtomicUsize::new(gathered),
-            fired: AtomicBool::new(false),
-        }
+        Self { out, min_bytes, gathered: AtomicUsize::new(gathered), fired: AtomicBool::new(false) }
     }
 
     /// The same wait, begun anew.
