@@ -15,8 +15,11 @@ const SEGMENT_BYTES_MIN: u32 = 14;
 ///
 /// # Errors
 /// [`Condition::InvalidConfig`] for an unknown key, with the nearest known one, and for a value out of range.
-pub fn from_overrides(overrides: &BTreeMap<String, String>) -> Result<TopicConfig, Condition> {
-    let mut config = TopicConfig::default();
+pub fn from_overrides(
+    defaults: &TopicConfig,
+    overrides: &BTreeMap<String, String>,
+) -> Result<TopicConfig, Condition> {
+    let mut config = *defaults;
     for (key, value) in overrides {
         set(&mut config, key, value).map_err(Condition::InvalidConfig)?;
     }
@@ -26,8 +29,11 @@ pub fn from_overrides(overrides: &BTreeMap<String, String>) -> Result<TopicConfi
 /// Reads settings that are stored. Keys of Kafka that mean nothing here are skipped; a bad value is named in the second
 /// part and its default used.
 #[must_use]
-pub fn tolerant(overrides: &BTreeMap<String, String>) -> (TopicConfig, Vec<String>) {
-    let mut config = TopicConfig::default();
+pub fn tolerant(
+    defaults: &TopicConfig,
+    overrides: &BTreeMap<String, String>,
+) -> (TopicConfig, Vec<String>) {
+    let mut config = *defaults;
     let mut refused = Vec::new();
     for (key, value) in overrides {
         if KEYS.contains(&key.as_str())
@@ -96,20 +102,25 @@ mod tests {
 
     #[test]
     fn settings_are_read() {
-        let config = from_overrides(&map(&[
-            ("min.insync.replicas", "2"),
-            ("unclean.leader.election.enable", "TRUE"),
-        ]))
+        let config = from_overrides(
+            &TopicConfig::default(),
+            &map(&[("min.insync.replicas", "2"), ("unclean.leader.election.enable", "TRUE")]),
+        )
         .unwrap();
         assert_eq!(config.min_insync_replicas, 2);
         assert!(config.unclean_leader_election);
         assert_eq!(config.segment_bytes, TopicConfig::default().segment_bytes);
-        assert_eq!(from_overrides(&BTreeMap::new()), Ok(TopicConfig::default()));
+        assert_eq!(
+            from_overrides(&TopicConfig::default(), &BTreeMap::new()),
+            Ok(TopicConfig::default())
+        );
     }
 
     #[test]
     fn an_unknown_key_is_refused_with_the_nearest_one() {
-        let error = from_overrides(&map(&[("min.insync.replica", "2")])).unwrap_err().to_string();
+        let error = from_overrides(&TopicConfig::default(), &map(&[("min.insync.replica", "2")]))
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             error,
             "unknown topic setting 'min.insync.replica'; did you mean min.insync.replicas?"
@@ -125,7 +136,7 @@ mod tests {
             ("max.message.bytes", "-1"),
             ("unclean.leader.election.enable", "yes"),
         ] {
-            let error = from_overrides(&map(&[(key, value)])).unwrap_err();
+            let error = from_overrides(&TopicConfig::default(), &map(&[(key, value)])).unwrap_err();
             assert!(
                 matches!(error, Condition::InvalidConfig(text) if text.contains(key) && text.contains(value))
             );
@@ -136,7 +147,7 @@ mod tests {
     fn stored_settings_of_kafka_are_skipped_and_bad_ones_named() {
         let stored =
             map(&[("retention.ms", "1"), ("segment.bytes", "x"), ("min.insync.replicas", "3")]);
-        let (config, refused) = tolerant(&stored);
+        let (config, refused) = tolerant(&TopicConfig::default(), &stored);
         assert_eq!(config.min_insync_replicas, 3);
         assert_eq!(refused.len(), 1);
         assert!(refused[0].contains("segment.bytes"));

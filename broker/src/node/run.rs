@@ -15,6 +15,7 @@ use barnabas_controller::{
 use barnabas_log::{LogDir, LogError};
 use barnabas_proto::PUSH_BYTES_MAX;
 use barnabas_proto::v1::broker_control_server::BrokerControlServer;
+use barnabas_types::TopicConfig;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -211,6 +212,13 @@ fn zookeeper(config: &BrokerConfig, log_dir: &LogDir) -> Config {
         defaults: Defaults {
             num_partitions: config.num_partitions,
             default_replication_factor: config.default_replication_factor,
+            topic: TopicConfig {
+                min_insync_replicas: config.min_insync_replicas,
+                unclean_leader_election: config.unclean_leader_election_enable,
+                segment_bytes: config.log_segment_bytes,
+                max_message_bytes: config.message_max_bytes,
+                ..TopicConfig::default()
+            },
         },
     }
 }

@@ -24,6 +24,8 @@ pub struct Defaults {
     pub num_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
+    /// Settings that a topic does not override.
+    pub topic: TopicConfig,
 }
 
 /// A topic of this term.

@@ -128,7 +128,7 @@ impl ControllerHandle {
         self.term()?;
         let name = TopicName::new(&topic.name)
             .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
-        let config = topic_config::from_overrides(&topic.overrides)?;
+        let config = topic_config::from_overrides(&self.term()?.defaults.topic, &topic.overrides)?;
         let topic_id = TopicId(random_id().map_err(Condition::InvalidRequest)?);
         let topic = CreateTopic {
             name,

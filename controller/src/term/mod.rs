@@ -30,6 +30,7 @@ pub(crate) enum TermEvent {
 #[derive(Clone, Debug)]
 pub(crate) struct TermHandle {
     pub(crate) epoch: ControllerEpoch,
+    pub(crate) defaults: Defaults,
     pub(crate) inbox: mpsc::Sender<TermEvent>,
 }
 
@@ -96,5 +97,10 @@ pub(crate) fn begin<Z: ZooKeeper>(
         brokers_changed: Arc::clone(&brokers_changed),
     });
     let task = tokio::spawn(owner.run());
-    RunningTerm { handle: TermHandle { epoch, inbox: sender }, paused, brokers_changed, task }
+    RunningTerm {
+        handle: TermHandle { epoch, defaults, inbox: sender },
+        paused,
+        brokers_changed,
+        task,
+    }
 }

@@ -92,10 +92,11 @@ impl<Z: ZooKeeper> Owner<Z> {
 
     /// Runs until the term is over.
     pub(super) async fn run(mut self) {
-        let loaded = match drive::run(&self.setting.client, Load::default()).await {
-            Ok(loaded) => loaded,
-            Err(error) => return self.give_up(&error),
-        };
+        let loaded =
+            match drive::run(&self.setting.client, Load::new(self.setting.defaults.topic)).await {
+                Ok(loaded) => loaded,
+                Err(error) => return self.give_up(&error),
+            };
         self.loaded(loaded).await;
         while !self.resigned {
             if *self.setting.paused.borrow_and_update() {

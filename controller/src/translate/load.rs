@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use barnabas_controller_core::{BrokerRegistration, LoadedPartition, LoadedTopic, Snapshot};
 use barnabas_proto::topic_config;
 use barnabas_proto::znode::{self, BrokerNode, TopicNode, paths};
-use barnabas_types::{BrokerEpoch, BrokerId, Incarnation, TopicName, TopicPartition};
+use barnabas_types::{BrokerEpoch, BrokerId, Incarnation, TopicConfig, TopicName, TopicPartition};
 
 use super::{Answer, GivenUp, Procedure, Step};
 use crate::zookeeper::{Error, Node, Reply, Request};
@@ -98,12 +98,20 @@ enum LoadStage {
 /// Reads everything: brokers (with a watch on their list), topics with settings, partition states.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
+    /// For what a topic does not override.
+    defaults: TopicConfig,
     stage: LoadStage,
     loaded: Loaded,
     marked: BTreeSet<TopicName>,
 }
 
 impl Load {
+    /// Begins to load.
+    #[must_use]
+    pub fn new(defaults: TopicConfig) -> Self {
+        Self { defaults, ..Self::default() }
+    }
+
     fn lists() -> Vec<Request> {
         let list = |path: &str, watch| Request::Children { path: path.into(), watch };
         vec![
@@ -182,7 +190,7 @@ impl Load {
                 BTreeMap::new()
             }
         };
-        let (config, refused) = topic_config::tolerant(&overrides);
+        let (config, refused) = topic_config::tolerant(&self.defaults, &overrides);
         for reason in refused {
             self.loaded
                 .problems

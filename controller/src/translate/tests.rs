@@ -8,7 +8,7 @@ use barnabas_controller_core::{
 use barnabas_proto::znode::{self, BrokerNode, paths};
 use barnabas_types::{
     BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, PartitionEpoch,
-    PartitionState, TopicId, TopicName, TopicPartition,
+    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
 };
 
 use super::*;
@@ -73,7 +73,7 @@ impl World {
     }
 
     fn load(&mut self) -> Loaded {
-        self.run(Load::default()).unwrap()
+        self.run(Load::new(TopicConfig::default())).unwrap()
     }
 }
 

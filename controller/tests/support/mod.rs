@@ -9,7 +9,7 @@ use barnabas_controller::{BrokerNode, Config, Defaults, Running, open_with};
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::{BrokerControl, BrokerControlServer};
-use barnabas_types::{BrokerId, ClusterImage, DirectoryId};
+use barnabas_types::{BrokerId, ClusterImage, DirectoryId, TopicConfig};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,7 +28,11 @@ pub fn config(id: i32, connect: &str) -> Config {
         zookeeper_connect: connect.to_owned(),
         session_timeout_ms: 4000,
         connection_timeout_ms: 30_000,
-        defaults: Defaults { num_partitions: 1, default_replication_factor: 1 },
+        defaults: Defaults {
+            num_partitions: 1,
+            default_replication_factor: 1,
+            topic: TopicConfig::default(),
+        },
     }
 }
 

@@ -102,7 +102,11 @@ pub(crate) struct Term {
 
 impl Term {
     pub(crate) fn new() -> Self {
-        let defaults = Defaults { num_partitions: 2, default_replication_factor: 2 };
+        let defaults = Defaults {
+            num_partitions: 2,
+            default_replication_factor: 2,
+            topic: TopicConfig::default(),
+        };
         Self { core: Controller::new(b(1), TERM, defaults), open: Vec::new(), next_request: 1 }
     }
 
