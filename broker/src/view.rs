@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use barnabas_controller::ClusterView;
+use tokio::sync::watch;
+
 use barnabas_types::{
     BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicImage,
     TopicName,
@@ -14,6 +16,7 @@ pub struct View {
     me: BrokerId,
     cluster_id: ClusterId,
     image: RwLock<Arc<ClusterImage>>,
+    changes: watch::Sender<u64>,
 }
 
 impl ClusterView for View {
@@ -28,13 +31,17 @@ impl ClusterView for View {
     fn cluster_id(&self) -> ClusterId {
         self.cluster_id.clone()
     }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
 }
 
 impl View {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(me: BrokerId, cluster_id: ClusterId) -> Self {
-        Self { me, cluster_id, image: RwLock::default() }
+        Self { me, cluster_id, image: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
     /// The present image; cheap.
@@ -75,6 +82,7 @@ impl View {
             merge(&mut image, name, topic, delta.full);
         }
         *self.image.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(image);
+        self.changes.send_modify(|version| *version += 1);
         gone
     }
 

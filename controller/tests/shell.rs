@@ -402,6 +402,9 @@ async fn brokers_take_distinct_blocks_of_producer_ids() {
         fn cluster_id(&self) -> barnabas_types::ClusterId {
             barnabas_types::ClusterId::default()
         }
+        fn changes(&self) -> watch::Receiver<u64> {
+            watch::channel(0).1
+        }
     }
     let memory = memory();
     let (_listeners, brokers) = three(&memory).await;
@@ -446,6 +449,9 @@ impl ClusterView for ToldView {
     }
     fn cluster_id(&self) -> barnabas_types::ClusterId {
         barnabas_types::ClusterId("c".into())
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
     }
 }
 

@@ -25,6 +25,8 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a creation or deletion waits for a controller to be elected before it is answered without having been tried.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answered creation may wait until this broker knows the topic, too.
+const VIEW_PATIENCE: Duration = Duration::from_secs(2);
 /// How often the address of a newly elected controller is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -36,6 +38,8 @@ pub trait ClusterView: Send + Sync + 'static {
     fn me(&self) -> BrokerId;
     /// The cluster.
     fn cluster_id(&self) -> ClusterId;
+    /// Changes with each new image.
+    fn changes(&self) -> watch::Receiver<u64>;
 }
 
 /// Asks the controller, wherever it is. Cheap to clone.
@@ -93,7 +97,8 @@ impl ControllerClient {
         Ok(answers)
     }
 
-    /// Creates a topic; waits a little while nobody is controller.
+    /// Creates a topic; waits a little while nobody is controller, and then until this broker knows the topic, so that
+    /// whoever asks it next finds what it was told.
     ///
     /// # Errors
     /// The controller's condition, or as [`Self::alter_partitions`].
@@ -109,7 +114,28 @@ impl ControllerClient {
                 Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
                     self.look_again().await
                 }
+                Ok(created) if !topic.validate_only => {
+                    self.until_known(created.topic_id).await;
+                    return Ok(created);
+                }
                 answer => return answer,
+            }
+        }
+    }
+
+    /// Until the topic is in this broker's view; the creation is done either way.
+    async fn until_known(&self, id: TopicId) {
+        let mut changes = self.view.changes();
+        let deadline = Instant::now() + VIEW_PATIENCE;
+        loop {
+            changes.mark_unchanged();
+            let image = self.view.image();
+            if image.topics.values().any(|topic| topic.incarnation.topic_id == id) {
+                return;
+            }
+            match tokio::time::timeout_at(deadline, changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return,
             }
         }
     }
