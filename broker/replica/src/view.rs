@@ -206,7 +206,7 @@ impl Replica {
         }
         let leader_epoch = self.leader_epoch()?;
         let log_end = self.log.log_end;
-        Some(ReplicaReport { leader_epoch, last_epoch: self.log.epochs.latest(), log_end })
+        Some(ReplicaReport { leader_epoch, last_epoch: self.last_epoch(), log_end })
     }
 
     /// Whether the accepted state shows this broker as ISR member under exactly this broker epoch (R7).
