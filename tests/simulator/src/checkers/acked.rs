@@ -117,7 +117,9 @@ fn visible_in(
         .map(|(offset, _)| offset)?;
     let text = history.visible[gone..]
         .iter()
-        .find(|p| p.made_in < epoch && !history.excused(p, epoch))
+        .find(|p| {
+            p.made_in < epoch && !history.excused(p, epoch) && !history.lost_by_recovery(p, epoch)
+        })
         .map(|p| {
             format!(
                 "offset {gone} and what follows was shown to consumers in epoch {}, and is not in its log of {} records",

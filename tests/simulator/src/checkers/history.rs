@@ -36,6 +36,8 @@ pub struct History {
     pub(super) newest_leader: Option<(LeaderEpoch, Vec<Record>)>,
     /// Epochs of unclean elections.
     pub(super) unclean: Vec<LeaderEpoch>,
+    /// Epochs of elections from the longest log (R8).
+    pub(super) recovered: Vec<LeaderEpoch>,
     /// Copies of a record (by value) that host crashes destroyed.
     pub(super) copies_lost: BTreeMap<u64, u32>,
     /// The greatest HW shown in each leader epoch (I4).
@@ -58,6 +60,7 @@ impl History {
             acked: BTreeMap::new(),
             newest_leader: None,
             unclean: Vec::new(),
+            recovered: Vec::new(),
             copies_lost: BTreeMap::new(),
             shown: BTreeMap::new(),
             lossy: None,
@@ -80,6 +83,16 @@ impl History {
         let crashed =
             self.config.flush_mode == FlushMode::Async && lost >= self.config.min_insync_replicas;
         unclean || crashed
+    }
+
+    /// A known gap of R8, which compares (epoch of the last record, LEO): a deposed leader of epoch e that went on appending
+    /// beats the replicas on which a leader of epoch e + 1 has committed older records without writing one of its own.
+    /// What was shown, and not acknowledged in its own epoch, can then be lost without a copy being destroyed. It is
+    /// closed by comparing the last epoch in which a replica's log was confirmed, instead of its last record's.
+    #[must_use]
+    pub(super) fn lost_by_recovery(&self, promise: &Promise, epoch: LeaderEpoch) -> bool {
+        promise.record.epoch < promise.made_in
+            && self.recovered.iter().any(|r| promise.made_in < *r && *r <= epoch)
     }
 
     /// Whether what a leader of `epoch` says is of a time before an allowed loss: nobody relies on it any more.

@@ -66,6 +66,8 @@ impl Checkers {
                 kind.longest_log = !kind.unclean;
                 if kind.unclean {
                     history.unclean.push(after.leader_epoch);
+                } else {
+                    history.recovered.push(after.leader_epoch);
                 }
             }
         }

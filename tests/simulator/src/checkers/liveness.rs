@@ -43,7 +43,8 @@ fn replicas(
 ) -> Option<String> {
     let tp = barnabas_types::TopicPartition { topic: topic.clone(), partition };
     let ix = crate::world::ix_of(leader);
-    let leading = world.disks[ix].directories.get(&tp)?;
+    let nothing = || Some(format!("broker {} has no replica", ix + 1));
+    let Some(leading) = world.disks[ix].directories.get(&tp) else { return nothing() };
     for (b, process) in world.processes.iter().enumerate() {
         let Some(slot) = process.slots.get(&tp).filter(|s| s.incarnation == *incarnation) else {
             return Some(format!("broker {} has no replica", b + 1));
@@ -52,8 +53,8 @@ fn replicas(
         if leads != (b == ix) {
             return Some(format!("broker {} has the role {:?}", b + 1, slot.replica.role()));
         }
-        let directory = world.disks[b].directories.get(&tp)?;
-        if directory.records != leading.records {
+        let directory = world.disks[b].directories.get(&tp);
+        if directory.is_none_or(|d| d.records != leading.records) {
             return Some(format!("the log of broker {} differs from the leader's", b + 1));
         }
         let (hw, end) = (slot.replica.high_watermark(), slot.replica.log_end());

@@ -97,17 +97,18 @@ impl World {
         }
         let delta = &update.delta;
         let gone = merge(&mut self.processes[b].image, update);
-        for (name, topic) in &delta.topics {
-            for (index, partition) in &topic.partitions {
-                let at = TopicPartition { topic: name.clone(), partition: *index };
-                self.adopt_partition(b, mine, &at, topic, partition);
-            }
-        }
+        // First of all: one update may delete a topic and bring its next life.
         for name in &gone {
             let here: Vec<TopicPartition> =
                 self.processes[b].slots.keys().filter(|at| at.topic == *name).cloned().collect();
             for at in here {
                 self.drop_replica(b, &at, mine, true);
+            }
+        }
+        for (name, topic) in &delta.topics {
+            for (index, partition) in &topic.partitions {
+                let at = TopicPartition { topic: name.clone(), partition: *index };
+                self.adopt_partition(b, mine, &at, topic, partition);
             }
         }
         if delta.full {

@@ -23,7 +23,11 @@ impl World {
         if self.processes.iter().enumerate().any(|(o, p)| o != b && p.up && p.term.is_some()) {
             self.reach(Reached::TwoTerms);
         }
-        let defaults = Defaults { num_partitions: 1, default_replication_factor: 3, topic: TopicConfig::default() };
+        let defaults = Defaults {
+            num_partitions: 1,
+            default_replication_factor: 3,
+            topic: TopicConfig::default(),
+        };
         self.processes[b].term = Some(Term {
             controller: Controller::new(id_of(b), epoch, defaults),
             fence: Fence { epoch, version },
