@@ -197,7 +197,7 @@ impl Show<'_> {
         .await
     }
 
-    /// Waits until every partition has a leader other than `dead`; how long after `killed` that was.
+    /// Waits until `dead` leads nothing and is in no ISR, and everything has a leader; how long after `killed` that was.
     async fn until_led_by_others(&mut self, dead: i32, killed: Instant) -> Outcome<Duration> {
         let leaders = wait_for("every partition has a living leader", SETTLE_MAX, || async {
             let leaders = self.leaders().await.ok()?;

@@ -147,3 +147,13 @@ fn a_file_that_is_not_there_is_named() {
     let message = BrokerConfig::load(Path::new("/nowhere/b.yaml")).unwrap_err().to_string();
     assert!(message.contains("/nowhere/b.yaml") && message.contains("--config"), "{message}");
 }
+
+#[test]
+fn the_readme_lists_every_key_with_its_default() {
+    let readme = include_str!("../../../README.md");
+    for Key { name, default, .. } in KEYS {
+        let shown = if default.is_empty() { String::new() } else { format!("`{default}`") };
+        let row = format!("| `{name}` | {shown} |");
+        assert!(readme.contains(&row), "README.md has no row that begins with {row}");
+    }
+}

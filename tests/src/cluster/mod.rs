@@ -13,7 +13,7 @@ use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 
 use crate::admin::Admin;
 use crate::wait::wait_for;
-use crate::znodes::Znodes;
+use crate::znodes::{PartitionNode, Znodes};
 use crate::{Fault, Outcome};
 
 pub use broker::{Broker, program, run_program, usage};
@@ -50,7 +50,8 @@ impl Default for Options {
     }
 }
 
-/// A cluster in a directory of its own. Its end kills every process that it started.
+/// A cluster in a directory of its own. Its end kills every process that it started and deletes the directory, unless the
+/// test panics or `BARNABAS_KEEP` is set.
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
@@ -263,13 +264,33 @@ impl Cluster {
     /// # Errors
     /// The deadline passed; the text shows the stored states.
     pub async fn until_healed(&self, topic: &str, members: usize) -> Outcome<()> {
+        self.until_healed_since(topic, members, &BTreeMap::new()).await
+    }
+
+    /// The same, but each state must have been written anew since `before`: after a fault the old state still looks healed
+    /// until the controller has noticed.
+    ///
+    /// # Errors
+    /// The deadline passed; the text shows the stored states.
+    pub async fn until_healed_since(
+        &self,
+        topic: &str,
+        members: usize,
+        before: &BTreeMap<i32, PartitionNode>,
+    ) -> Outcome<()> {
         let znodes = self.znodes().await?;
         let healed = || async {
             let states = znodes.partitions(topic).await.ok()?;
-            let whole = states.values().all(|p| p.leader >= 0 && p.isr.len() == members);
+            let is_new = |index: &i32, state: &PartitionNode| {
+                before.get(index).is_none_or(|before| state.version > before.version)
+            };
+            let whole = states
+                .iter()
+                .all(|(index, p)| p.leader >= 0 && p.isr.len() == members && is_new(index, p));
             (whole && !states.is_empty()).then_some(())
         };
-        match wait_for("every partition has a leader and its whole ISR", SETTLE_MAX, healed).await {
+        let what = format!("every partition of {topic} has a leader and its whole ISR");
+        match wait_for(&what, SETTLE_MAX, healed).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let states = znodes.partitions(topic).await?;
@@ -288,7 +309,7 @@ impl Drop for Cluster {
         }
         self.brokers.clear();
         self.zookeeper = None;
-        if std::thread::panicking() {
+        if std::thread::panicking() || std::env::var_os("BARNABAS_KEEP").is_some() {
             eprintln!("the cluster's files are kept in {}", self.directory.display());
         } else {
             // What is left over in the temporary folder harms nobody.

@@ -5,7 +5,7 @@ use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX};
 use barnabas_tests::kcat;
 use barnabas_tests::wait::wait_for;
-use barnabas_tests::znodes::Znodes;
+use barnabas_tests::znodes::{PartitionNode, Znodes};
 
 use super::{topic, until_registered};
 
@@ -36,7 +36,12 @@ fn consume(cluster: &Cluster, topic: &str) -> Outcome<Vec<usize>> {
 async fn until_isr(znodes: &Znodes, topic: &str, isr: &[i64]) -> Outcome<()> {
     wait_for(&format!("the ISR is {isr:?}"), SETTLE_MAX, || async {
         let states = znodes.partitions(topic).await.ok()?;
-        states.values().all(|state| state.isr == isr).then_some(())
+        let is = |state: &PartitionNode| {
+            let mut members = state.isr.clone();
+            members.sort_unstable();
+            members == isr
+        };
+        (!states.is_empty() && states.values().all(is)).then_some(())
     })
     .await
 }
@@ -95,6 +100,7 @@ async fn i12_all_killed_at_once_heal_in_any_order() -> Outcome<()> {
         .await?;
     for (round, order) in [[1, 2, 3], [3, 1, 2], [2, 3, 1]].into_iter().enumerate() {
         produce(&cluster, "t", round * 500, (round + 1) * 500)?;
+        let before = znodes.partitions("t").await?;
         for id in 1..=3 {
             cluster.broker(id).kill().await?;
         }
@@ -106,7 +112,7 @@ async fn i12_all_killed_at_once_heal_in_any_order() -> Outcome<()> {
             up.sort_unstable();
             until_registered(&znodes, &up).await?;
         }
-        cluster.until_healed("t", 3).await?;
+        cluster.until_healed_since("t", 3, &before).await?;
         let all: Vec<usize> = (0..(round + 1) * 500).collect();
         assert_eq!(consume(&cluster, "t")?, all, "order {order:?}");
     }
@@ -119,12 +125,12 @@ async fn r6_a_wiped_replica_comes_back_from_the_others() -> Outcome<()> {
     topic(&cluster, NewTopic { name: "t", partitions: 4, replication_factor: 3, configs: &[] })
         .await?;
     produce(&cluster, "t", 0, 2000)?;
+    let znodes = cluster.znodes().await?;
+    let before = znodes.partitions("t").await?;
     cluster.broker(2).kill().await?;
     cluster.broker(2).wipe()?;
     cluster.broker(2).start()?;
-    let znodes = cluster.znodes().await?;
-    until_registered(&znodes, &[1, 2, 3]).await?;
-    cluster.until_healed("t", 3).await?;
+    cluster.until_healed_since("t", 3, &before).await?;
     assert_eq!(consume(&cluster, "t")?, (0..2000).collect::<Vec<_>>());
     let log_dirs: Vec<_> =
         cluster.brokers().map(|broker| broker.config().log_dir.clone()).collect();
