@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller::{
-    AdminService, BrokerNode, Config, ControllerClient, ControllerControlService, Defaults,
+    AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService, Defaults,
     Membership, Running,
 };
 use barnabas_log::{LogDir, LogError};
@@ -159,7 +159,7 @@ async fn life(
     tokio::spawn(flush(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     let (close, closed) = watch::channel(false);
-    data.spawn(connection::listen(node.clone(), kafka, closed));
+    data.spawn(serve_when_informed(node.clone(), kafka, closed));
 
     wait(&mut shutdown, mark, &running, registration).await;
     tracing::info!(target: "controller", broker = %node.me, "stopping");
@@ -232,6 +232,22 @@ fn options(config: &BrokerConfig) -> Options {
         replica_fetch_response_max_bytes: config.replica_fetch_response_max_bytes,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
     }
+}
+
+/// Accepts clients once the controller's first push is here; until then they wait in the socket's backlog. Before it this
+/// broker knows no topic, and its Metadata would deny those that exist: clients then fail records for good, and an
+/// idempotent one that begins anew writes some of them twice.
+async fn serve_when_informed(
+    node: Arc<Node>,
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut pushes = node.view.changes();
+    tokio::select! {
+        first = pushes.wait_for(|count| *count > 0) => if first.is_err() { return },
+        _ = stop.wait_for(|stop| *stop) => return,
+    }
+    connection::listen(node, listener, stop).await;
 }
 
 /// Tells the agent of each registration.
