@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller::{
-    AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService, Defaults,
-    Membership, Running,
+    AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService,
+    Defaults, Membership, Running,
 };
 use barnabas_log::{LogDir, LogError};
 use barnabas_proto::PUSH_BYTES_MAX;
