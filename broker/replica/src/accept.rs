@@ -58,6 +58,8 @@ impl Replica {
             return refused(false, "from a deposed controller");
         }
         let state = &push.partition.state;
+        // Deletion is "assigned to nobody" and brings no leader epoch of its own.
+        let ended = push.partition.assigned_replicas.is_empty() && state.leader.is_none();
         if let Some(known) = self.deferred.as_ref().or(self.accepted.as_ref()) {
             let mine = &known.partition.state;
             if push.incarnation < known.incarnation {
@@ -74,7 +76,7 @@ impl Replica {
             {
                 return refused(false, "older than the known state");
             }
-            if state.leader_epoch == mine.leader_epoch && state.leader != mine.leader {
+            if state.leader_epoch == mine.leader_epoch && state.leader != mine.leader && !ended {
                 return refused(true, "two leaders in one leader epoch");
             }
             if state.partition_epoch == mine.partition_epoch {

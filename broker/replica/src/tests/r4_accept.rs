@@ -118,6 +118,25 @@ fn r22_a_replica_that_is_no_longer_assigned_is_deleted() {
 }
 
 #[test]
+fn r22_a_leader_and_a_follower_whose_topic_is_deleted_end_within_their_leader_epoch() {
+    for leader in [1, 2] {
+        let mut rig = Rig::new(log(0, &[]));
+        rig.state(push(leader, 1, 1, &[1, 2]));
+        if leader == 1 {
+            rig.order(1, Acks::All, 1);
+        }
+        let mut gone = push(-1, 1, 2, &[]);
+        gone.partition.assigned_replicas.clear();
+        let effects = rig.state(gone);
+        assert!(effects.delete && effects.notes.is_empty(), "{:?}", effects.notes);
+        assert_eq!(effects.role_changed, Some(Role::Deleted));
+        let ended: &[_] =
+            if leader == 1 { &[(1, Err(Condition::NotLeaderOrFollower))] } else { &[] };
+        assert_eq!(answers(&effects), ended);
+    }
+}
+
+#[test]
 fn kip279_the_epoch_is_assigned_at_the_election_before_any_append() {
     let mut rig = Rig::new(log(7, &[(1, 0)]));
     let effects = rig.state(push(1, 3, 1, &[1, 2]));
