@@ -69,7 +69,7 @@ pub async fn run(
         gate.open(1000);
         produced
     })?;
-    show.verify(&shares, faults, &deliveries, &gate).await
+    show.verify(&shares, faults, &deliveries).await
 }
 
 /// When the two faults were made, and when other brokers led what the killed one had led.
@@ -250,7 +250,6 @@ impl Show<'_> {
         shares: &[Share<'_>],
         faults: Faults,
         deliveries: &[Deliveries],
-        gate: &Gate,
     ) -> Outcome<Findings> {
         let mut ledgers: Vec<Ledger<'_>> = shares.iter().map(|share| Ledger::new(*share)).collect();
         let started = Instant::now();
@@ -258,9 +257,8 @@ impl Show<'_> {
         let accounts =
             ledgers.into_iter().zip(deliveries).map(|(ledger, d)| ledger.close(&d.offsets));
         let account = accounts.fold(Account::default(), Account::plus);
-        let client_outages = [0, 1].map(|fault| {
-            longest_pause(deliveries, gate, faults.killed[fault], faults.moved[fault])
-        });
+        let client_outages = [0, 1]
+            .map(|fault| longest_pause(deliveries, faults.killed[fault], faults.moved[fault]));
         for (what, outage) in ["controller", "leader"].iter().zip(client_outages) {
             let seconds = outage.as_secs_f64();
             (self.say)(format!(
@@ -285,10 +283,7 @@ impl Show<'_> {
             "counted: {lost} lost, {reordered} out of order, {phantom} phantom, {altered} altered, {misplaced} not at \
              the acknowledged offset, {gaps} gaps in the offsets"
         ));
-        (self.say)(format!(
-            "counted: {duplicated} duplicated (sent again by kcat because a kill swallowed their acknowledgement; \
-             telling these apart needs an idempotent producer)"
-        ));
+        (self.say)(format!("counted: {duplicated} duplicated"));
         self.compare_replicas().await?;
         let Faults { controller_outage, leader_outage, epochs: controller_epochs, .. } = faults;
         Ok(Findings {
@@ -327,8 +322,7 @@ impl Show<'_> {
 
     /// Id, epoch, and since when.
     async fn controller(&self) -> Outcome<(i32, i64, String)> {
-        let node = self.znodes.read("/controller").await?.ok_or("there is no controller")?;
-        let epoch = self.znodes.controller_epoch().await?.ok_or("there is no controller epoch")?;
+        let (node, epoch) = self.znodes.controller_node().await?.ok_or("there is no controller")?;
         let id = node.data["brokerid"].as_i64().ok_or("/controller names no broker")?;
         // Kafka writes the timestamp as text.
         let at = match &node.data["timestamp"] {
@@ -349,14 +343,15 @@ fn acknowledged(producers: &[Producer<'_>]) -> usize {
     producers.iter().map(|producer| producer.deliveries().offsets.len()).sum()
 }
 
-/// The longest pause of any client that lies at least partly between two moments and that the gate does not explain.
-fn longest_pause(deliveries: &[Deliveries], gate: &Gate, from: Instant, to: Instant) -> Duration {
-    let pauses = deliveries.iter().enumerate().flat_map(|(partition, deliveries)| {
-        deliveries.pauses.iter().filter(move |(began, ended)| {
-            *ended > from && *began < to && !gate.explains(partition, *began, *ended)
-        })
-    });
-    pauses.map(|(began, ended)| ended.duration_since(*began)).max().unwrap_or_default()
+/// The longest pause of any client that lies at least partly between two moments.
+fn longest_pause(deliveries: &[Deliveries], from: Instant, to: Instant) -> Duration {
+    deliveries
+        .iter()
+        .flat_map(|deliveries| &deliveries.pauses)
+        .filter(|(began, ended)| *ended > from && *began < to)
+        .map(|(began, ended)| ended.duration_since(*began))
+        .max()
+        .unwrap_or_default()
 }
 
 /// `HH:MM:SS.mmm` in UTC.

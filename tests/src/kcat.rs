@@ -14,6 +14,8 @@ use crate::{Fault, Outcome};
 
 /// A pause between two acknowledgements that is worth noting.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// Time between two lines that a gate lets trickle.
+const TRICKLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest record that a consumer's output may announce; anything above is not our output.
 const RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -55,13 +57,13 @@ pub fn metadata(bootstrap: &str, topic: Option<&str>) -> Outcome<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// How far producers may go; shared by all of a run, opened step by step.
+/// How far producers may go at full speed; shared by all of a run, opened step by step.
+///
+/// Beyond it they trickle and never stand still: kcat reports deliveries only while it is fed.
 #[derive(Debug, Default)]
 pub struct Gate {
     permille: Mutex<usize>,
     opened: Condvar,
-    /// When producers came on after they had been held back, by partition.
-    passed: Mutex<Vec<(usize, Instant)>>,
 }
 
 impl Gate {
@@ -71,32 +73,13 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Whether the gate itself may be the reason why a partition's acknowledgements paused between two moments.
-    #[must_use]
-    pub fn explains(&self, partition: usize, began: Instant, ended: Instant) -> bool {
-        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        passed.iter().any(|(index, at)| *index == partition && *at > began && *at < ended)
-    }
-
-    fn pass(
-        &self,
-        partition: usize,
-        sequence: usize,
-        of: usize,
-        before_waiting: impl FnOnce() -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
+    /// Returns at once before the gate, a little later beyond it; whether it was beyond.
+    fn pass(&self, sequence: usize, of: usize) -> bool {
         let closed = |permille: &mut usize| sequence * 1000 >= of * *permille;
         let mut permille = self.permille.lock().unwrap_or_else(PoisonError::into_inner);
-        if !closed(&mut permille) {
-            return Ok(());
-        }
-        drop(permille);
-        before_waiting()?;
-        let permille = self.permille.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.opened.wait_while(permille, closed));
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        passed.push((partition, Instant::now()));
-        Ok(())
+        let beyond = closed(&mut permille);
+        drop(self.opened.wait_timeout_while(permille, TRICKLE_INTERVAL, closed));
+        beyond
     }
 }
 
@@ -141,7 +124,7 @@ impl<'scope> Producer<'scope> {
             .args(["-P", "-b", bootstrap, "-t", topic, "-p", &share.index.to_string()])
             // The key ends at the first tab; -vv prints one line for every delivered record.
             .args(["-K", "\t", "-vv", "-E"])
-            .args(["-X", "acks=all", "-X", "enable.idempotence=false", "-X", "max.in.flight=1"])
+            .args(["-X", "acks=all", "-X", "enable.idempotence=true", "-X", "max.in.flight=1"])
             .args(["-X", "message.timeout.ms=300000", "-X", "linger.ms=5"])
             .args([
                 "-X",
@@ -190,8 +173,9 @@ impl<'scope> Producer<'scope> {
 fn feed(stdin: ChildStdin, share: Share<'_>, gate: &Gate) -> std::io::Result<()> {
     let mut out = BufWriter::new(stdin);
     for sequence in 0..share.len() {
-        // What is buffered must reach kcat before we wait, or nobody makes progress.
-        gate.pass(share.index, sequence, share.len(), || out.flush())?;
+        if gate.pass(sequence, share.len()) {
+            out.flush()?;
+        }
         write!(out, "{sequence}\t")?;
         out.write_all(share.line(sequence).unwrap_or_default())?;
         out.write_all(b"\n")?;

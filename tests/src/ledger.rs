@@ -31,12 +31,18 @@ pub struct Account {
 }
 
 impl Account {
-    /// Whether every promise of acks=all held. Duplicates are none of its promises: they need an idempotent producer.
+    /// Whether every promise of acks=all held. Duplicates are none of its promises.
     #[must_use]
     pub fn holds(&self) -> bool {
         let broken =
             self.lost + self.reordered + self.phantom + self.altered + self.misplaced + self.gaps;
         broken == 0
+    }
+
+    /// Whether what was read is what was sent, record for record: what an idempotent producer is promised besides.
+    #[must_use]
+    pub fn holds_exactly(&self) -> bool {
+        self.holds() && self.duplicated == 0 && self.read == self.sent
     }
 
     /// Adds up two partitions.

@@ -109,8 +109,25 @@ impl Znodes {
     /// # Errors
     /// ZooKeeper does not answer.
     pub async fn controller(&self) -> Outcome<Option<(i64, i64)>> {
-        let Some(node) = self.read("/controller").await? else { return Ok(None) };
-        Ok(node.data["brokerid"].as_i64().zip(self.controller_epoch().await?))
+        let found = self.controller_node().await?;
+        Ok(found.and_then(|(node, epoch)| Some((node.data["brokerid"].as_i64()?, epoch))))
+    }
+
+    /// The node of the controller with its epoch, `None` while there is none. An election changes both in one transaction, so
+    /// a node that is read between two equal epochs belongs to them.
+    ///
+    /// # Errors
+    /// ZooKeeper does not answer.
+    pub async fn controller_node(&self) -> Outcome<Option<(Znode, i64)>> {
+        let mut epoch = self.controller_epoch().await?;
+        loop {
+            let node = self.read("/controller").await?;
+            let after = self.controller_epoch().await?;
+            if after == epoch {
+                return Ok(node.zip(after));
+            }
+            epoch = after;
+        }
     }
 
     /// Value of `/controller_epoch`.

@@ -130,10 +130,7 @@ fn list(asking: &Asking) -> Result<(), CliError> {
 fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
     let answer = topics(names, asking)?;
     if let Some(missing) = answer.missing.first() {
-        return Err(CliError::Refused(format!(
-            "topic '{}' does not exist; `barnabas topic list` shows those that do",
-            printable(missing)
-        )));
+        return Err(absent(missing));
     }
     if asking.json {
         print_json(&answer.topics.iter().map(full).collect());
@@ -168,15 +165,26 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
 }
 
 fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
-    let request = DeleteTopicRequest { name, forwarded: false };
+    let request = DeleteTopicRequest { name: name.clone(), forwarded: false };
     let answer = ask(asking, |mut client| async move { client.delete_topic(request).await })?;
     match answer.result {
         Some(Deleted::Deleted(topic)) if asking.json => print_json(&json!({"name": topic.name})),
         Some(Deleted::Deleted(topic)) => println!("deleted topic '{}'", printable(&topic.name)),
+        // The condition itself does not name the topic.
+        Some(Deleted::Failure(refusal)) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
+            return Err(absent(&name));
+        }
         Some(Deleted::Failure(refusal)) => return Err(failure(&refusal)),
         None => return Err(empty_answer(asking)),
     }
     Ok(())
+}
+
+fn absent(name: &str) -> CliError {
+    CliError::Refused(format!(
+        "topic '{}' does not exist; `barnabas topic list` shows those that do",
+        printable(name)
+    ))
 }
 
 /// The topics of these names (all if empty), by name.

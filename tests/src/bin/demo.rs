@@ -72,9 +72,9 @@ fn show(arguments: &Arguments) -> Outcome<bool> {
         let mut cluster = Cluster::attach(&arguments.data)?;
         let findings =
             demonstration::run(&mut cluster, &arguments.topic, &corpus, &mut say).await?;
-        if findings.account.holds() {
-            say("everything that was acknowledged is there, byte for byte and in order".to_owned());
+        if findings.account.holds_exactly() {
+            say("what came out is what was acknowledged, byte for byte and in order, each record once".to_owned());
         }
-        Ok(findings.account.holds())
+        Ok(findings.account.holds_exactly())
     })
 }

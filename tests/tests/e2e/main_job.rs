@@ -16,7 +16,7 @@ async fn acknowledged_records_survive_the_kill_of_controller_and_leader() -> Out
     };
     let findings = outcome.map_err(|error| format!("{error}; before: {said:#?}"))?;
     let account = findings.account;
-    assert!(account.holds(), "{account:?}; {said:#?}");
+    assert!(account.holds_exactly(), "{account:?}; {said:#?}");
     assert_eq!(account.sent, corpus.len() as u64);
     assert_eq!(account.acknowledged, account.sent);
     let (before, after) = findings.controller_epochs;
