@@ -15,13 +15,9 @@ use crate::producers::{Admission, Producers};
 use crate::recovery::{self, Recovery, Start};
 use crate::segment::{Segment, Tail, path_of};
 use crate::shared::Shared;
-use crate::walk::{Step, Walk};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX.unsigned_abs() as u64;
-
-/// Chunk of the walk over batch headers: most batches are larger than it.
-const PRODUCERS_CHUNK_BYTES: usize = 1024;
 
 /// Settings of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,20 +225,6 @@ impl Log {
         self.producers.admit(header)
     }
 
-    /// Reads the producers back from the batch headers.
-    pub(crate) fn read_producers(&mut self) -> Result<(), LogError> {
-        self.producers.clear();
-        for segment in &self.segments {
-            let path = path_of(&self.dir, segment.base, "log");
-            let file = segment.any_file(&self.dir)?;
-            let mut walk = Walk::new(&file, segment.size, 0, PRODUCERS_CHUNK_BYTES);
-            while let Step::Batch(_, header) = walk.next().at("read", &path)? {
-                self.producers.note(&header);
-            }
-        }
-        Ok(())
-    }
-
     /// The leader's append: stamps the batches (checked before by [`crate::validate_produce`]) with consecutive offsets from
     /// `base_offset` on and with the epoch, and writes them; they are in the file (page cache) when it returns.
     ///
@@ -421,6 +403,10 @@ impl Log {
         active.end = log_end;
         if let Ok(file) = active.kept_file(&dir) {
             let _ = file.set_len(size);
+        }
+        // Batches before the failing one were noted; a repeated one must not be taken for one that is in the log.
+        if self.read_producers().is_err() {
+            self.producers.clear();
         }
     }
 

@@ -2,13 +2,25 @@
 //! and not written again.
 //!
 //! The table follows from the log alone: every replica keeps it from the batches that it appends, whoever led, and reads it
-//! back from the batch headers when the log is opened or cut.
+//! back from the batch headers when the log is opened or cut. There it looks at the last [`TAIL_BYTES`] only, so that opening
+//! many large logs stays cheap. What lies before is forgotten: a producer of which nothing is left may begin with any
+//! sequence, and a repeated batch from there is written again, or refused as out of order if later ones of its producer are
+//! remembered. That takes a retry across an opening of the log, with so many bytes of others in between.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use barnabas_types::{Condition, Offset};
 
 use crate::batch::BatchHeader;
+use crate::error::{At as _, LogError};
+use crate::log::Log;
+use crate::segment::{Finder, path_of};
+use crate::walk::{Step, Walk};
+
+/// Bytes at the end of the log that are looked at when it is opened or cut: far more than producers have in flight.
+const TAIL_BYTES: u64 = 32 << 20;
+/// Chunk of the walk over batch headers: most batches are larger than it.
+const CHUNK_BYTES: usize = 1024;
 
 /// Batches remembered of each producer: as many as a producer may have in flight (Kafka's number).
 const BATCHES_PER_PRODUCER_MAX: usize = 5;
@@ -132,6 +144,46 @@ impl Producers {
     }
 }
 
+impl Log {
+    /// Reads the producers back from the headers of the last batches.
+    pub(crate) fn read_producers(&mut self) -> Result<(), LogError> {
+        self.read_producers_of(TAIL_BYTES)
+    }
+
+    fn read_producers_of(&mut self, tail_bytes: u64) -> Result<(), LogError> {
+        self.producers.clear();
+        let (first, from) = self.tail_begin(tail_bytes)?;
+        for (index, segment) in self.segments.iter().enumerate().skip(first) {
+            let path = path_of(&self.dir, segment.base, "log");
+            let file = segment.any_file(&self.dir)?;
+            let position = if index == first { from } else { 0 };
+            let mut walk = Walk::new(&file, segment.size, position, CHUNK_BYTES);
+            while let Step::Batch(_, header) = walk.next().at("read", &path)? {
+                self.producers.note(&header);
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch boundary at or before which the last `tail_bytes` begin: the segment's place and the position in it.
+    fn tail_begin(&self, tail_bytes: u64) -> Result<(usize, u64), LogError> {
+        let mut left = tail_bytes;
+        for (index, segment) in self.segments.iter().enumerate().rev() {
+            let Some(limit) = segment.size.checked_sub(left).filter(|limit| *limit > 0) else {
+                left -= segment.size;
+                continue;
+            };
+            let file = segment.any_file(&self.dir)?;
+            let tail = (index + 1 == self.segments.len()).then_some(&self.tail);
+            let finder = Finder { dir: &self.dir, segment, tail, file: &file };
+            // Damage before the tail is found by whoever reads there; here the walk then begins at the front.
+            let found = finder.boundary_below(0, limit).unwrap_or_default();
+            return Ok((index, found.map_or(0, |(position, _)| position)));
+        }
+        Ok((0, 0))
+    }
+}
+
 fn last_sequence(header: &BatchHeader) -> i32 {
     after(header.base_sequence, header.last_offset_delta)
 }
@@ -145,6 +197,9 @@ fn after(sequence: i32, steps: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{BatchBuilder, TempDir};
+    use crate::{LogConfig, LogDir};
+    use barnabas_types::{LeaderEpoch, TopicId, TopicName, TopicPartition};
 
     fn batch(id: i64, epoch: i16, sequence: i32, records: i32, base: i64) -> BatchHeader {
         BatchHeader {
@@ -204,6 +259,29 @@ mod tests {
         let mut producers = Producers::default();
         producers.note(&batch(-1, -1, -1, 1, 0));
         assert_eq!(producers.admit(&batch(-1, -1, -1, 1, -1)), Ok(Admission::New));
+    }
+
+    #[test]
+    fn opening_looks_at_the_end_of_the_log_only() {
+        let temp = TempDir::new("producers-tail");
+        let dir = LogDir::lock(temp.path()).unwrap();
+        dir.begin_under("boot-1").unwrap();
+        let tp = TopicPartition { topic: TopicName::new("t").unwrap(), partition: 0 };
+        let config = LogConfig { segment_bytes: 400, ..LogConfig::default() };
+        let mut log = dir.open(&tp, TopicId([7; 16]), config).unwrap();
+        let mut size = 0;
+        for id in 0..9 {
+            let mut batch = BatchBuilder::new().record(&[1; 60]).producer(id, 0, 0).build();
+            size = batch.len() as u64;
+            log.append(&mut batch, Offset(id), LeaderEpoch(1)).unwrap();
+        }
+        assert!(log.segment_count() > 2);
+        for (bytes, first) in [(size, 8), (size + 1, 7), (4 * size, 5), (9 * size, 0), (1 << 30, 0)]
+        {
+            log.read_producers_of(bytes).unwrap();
+            let known: Vec<i64> = log.producers.entries.keys().copied().collect();
+            assert_eq!(known, (first..9).collect::<Vec<_>>(), "the last {bytes} bytes");
+        }
     }
 
     #[test]

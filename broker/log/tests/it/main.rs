@@ -3,6 +3,7 @@
 mod directory;
 mod flushing;
 mod model;
+mod producers;
 mod reading;
 mod recovery;
 mod truncation;
