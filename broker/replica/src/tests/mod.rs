@@ -5,6 +5,7 @@
 mod follower;
 mod isr;
 mod leader;
+mod produce_again;
 mod r4_accept;
 mod waiters;
 mod world;
