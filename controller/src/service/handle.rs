@@ -60,6 +60,12 @@ impl ControllerHandle {
         Self { term, session }
     }
 
+    /// The handle of a process that is never the controller and has no session: for tests of what surrounds it.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self { term: watch::channel(None).1, session: mpsc::channel(1).0 }
+    }
+
     /// Takes a block of producer ids from ZooKeeper, in this process's own session: it needs no controller.
     ///
     /// # Errors
