@@ -1,6 +1,7 @@
 //! Accepts connections of the Kafka listener.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -10,6 +11,8 @@ use crate::node::Node;
 
 /// Connections at once; a further one waits in the backlog until another ends.
 const CONNECTIONS_MAX: usize = 10_000;
+/// Wait after a connection could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Accepts until `stop` becomes true. Must run on the data runtime: each connection is one task there.
 pub async fn listen(node: Arc<Node>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
@@ -29,9 +32,9 @@ pub async fn listen(node: Arc<Node>, listener: TcpListener, mut stop: watch::Rec
                 });
             }
             Err(error) => {
-                // Out of file descriptors, or the peer is gone already. Yielding keeps this from spinning hot.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::task::yield_now().await;
+                tracing::warn!(target: "request", %error, "a connection could not be accepted");
+                // Out of file descriptors, most likely: the same error would come again at once, a line each time.
+                tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }

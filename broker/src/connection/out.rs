@@ -22,13 +22,14 @@ pub struct Slot(u64);
 /// Answers of one connection.
 #[derive(Debug)]
 pub struct Out {
-    stream: Arc<TcpStream>,
     wake: Notify,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// `None` once closed: whoever still waits with this answer in hand must not keep the socket open.
+    stream: Option<Arc<TcpStream>>,
     /// Slot number of `slots[0]`.
     head: u64,
     /// Reserved answers in order; `None` = not finished.
@@ -36,19 +37,27 @@ struct State {
     /// Finished bytes that the socket has not taken yet, in order.
     unsent: VecDeque<Bytes>,
     unsent_bytes: usize,
+    /// Bytes of finished answers that wait for an earlier one.
+    held_bytes: usize,
     /// The connection's task does not read because too much is in flight: wake it when there is room again.
     paused: bool,
-    closed: bool,
 }
 
 /// Requests in flight on one connection; beyond it the socket is not read.
 const IN_FLIGHT_MAX: usize = 16;
-/// Unsent answer bytes on one connection; beyond it the socket is not read.
+/// Answer bytes, finished and not sent, on one connection; beyond it the socket is not read.
 const UNSENT_BYTES_MAX: usize = 8 << 20;
 
 impl State {
     fn has_room(&self) -> bool {
-        self.slots.len() < IN_FLIGHT_MAX && self.unsent_bytes < UNSENT_BYTES_MAX
+        self.slots.len() < IN_FLIGHT_MAX && self.unsent_bytes + self.held_bytes < UNSENT_BYTES_MAX
+    }
+
+    fn close(&mut self) {
+        self.stream = None;
+        self.slots.clear();
+        self.unsent.clear();
+        (self.unsent_bytes, self.held_bytes) = (0, 0);
     }
 }
 
@@ -56,7 +65,16 @@ impl Out {
     /// The answers of the connection `stream`.
     #[must_use]
     pub fn new(stream: Arc<TcpStream>) -> Self {
-        Self { stream, wake: Notify::new(), state: Mutex::new(State::default()) }
+        let state = State {
+            stream: Some(stream),
+            head: 0,
+            slots: VecDeque::new(),
+            unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            held_bytes: 0,
+            paused: false,
+        };
+        Self { wake: Notify::new(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,19 +92,39 @@ impl Out {
     /// Finishes an answer (no bytes: a request without an answer, acks=0). Sends nothing; see [`Out::flush`].
     pub fn complete(&self, slot: Slot, answer: Vec<Bytes>) {
         let mut state = self.lock();
+        if state.stream.is_none() {
+            return;
+        }
         let index = slot.0.checked_sub(state.head).and_then(|i| usize::try_from(i).ok());
-        if let Some(place) = index.and_then(|i| state.slots.get_mut(i)) {
+        if let Some(place @ None) = index.and_then(|i| state.slots.get_mut(i)) {
+            let bytes: usize = answer.iter().map(Bytes::len).sum();
             *place = Some(answer);
+            state.held_bytes += bytes;
         }
     }
 
-    /// Sends what is finished and next in order, as far as the socket takes it without waiting.
+    /// Sends what is finished and next in order, as far as the socket takes it without waiting. If the socket is full or
+    /// broken, the connection's task is woken and goes on.
     pub fn flush(&self) {
+        if !self.send() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// [`Out::flush`] for the connection's own task, which looks at the rest itself: were it to wake itself, it would spin
+    /// for as long as the socket is full.
+    pub(super) fn flush_own(&self) {
+        self.send();
+    }
+
+    /// `false`: the connection's task must go on, because the socket is full or broken.
+    fn send(&self) -> bool {
         let mut state = self.lock();
         while let Some(Some(_)) = state.slots.front() {
             if let Some(Some(answer)) = state.slots.pop_front() {
                 state.head += 1;
                 for bytes in answer {
+                    state.held_bytes -= bytes.len();
                     state.unsent_bytes += bytes.len();
                     if !bytes.is_empty() {
                         state.unsent.push_back(bytes);
@@ -94,22 +132,16 @@ impl Out {
                 }
             }
         }
-        if state.closed {
-            return;
-        }
-        let sent = send(&self.stream, &mut state);
+        let Some(stream) = state.stream.clone() else { return true };
+        let sent = send(&stream, &mut state);
         if state.paused && state.has_room() {
             state.paused = false;
             self.wake.notify_one();
         }
-        match sent {
-            Ok(true) => {}
-            Ok(false) => self.wake.notify_one(),
-            Err(_) => {
-                state.closed = true;
-                self.wake.notify_one();
-            }
-        }
+        sent.unwrap_or_else(|_| {
+            state.close();
+            false
+        })
     }
 
     /// Wakes the connection's task: something of its own (a parked fetch) is ready.
@@ -135,17 +167,15 @@ impl Out {
         self.lock().unsent_bytes
     }
 
-    /// No more sends: the peer is gone or the connection is being closed.
+    /// No more sends: the peer is gone or the connection is being closed. Wakes the connection's task, which ends.
     pub fn close(&self) {
-        let mut state = self.lock();
-        state.closed = true;
-        state.unsent.clear();
-        state.unsent_bytes = 0;
+        self.lock().close();
+        self.wake.notify_one();
     }
 
     /// Whether a send failed or the connection was closed.
     pub fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.lock().stream.is_none()
     }
 }
 
@@ -238,5 +268,44 @@ mod tests {
             out.flush();
         }
         assert_eq!(reader.await.unwrap(), big);
+    }
+
+    #[tokio::test]
+    async fn the_owner_does_not_wake_itself_while_the_socket_is_full() {
+        let (server, _client) = pair().await;
+        let out = Out::new(server);
+        let slot = out.reserve();
+        out.complete(slot, vec![Bytes::from(vec![7u8; 32 << 20])]);
+        out.flush_own();
+        assert!(out.unsent_bytes() > 0);
+        let woken = tokio::select! {
+            biased;
+            () = out.woken() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(!woken, "it would run in circles until the peer reads");
+    }
+
+    #[tokio::test]
+    async fn answers_that_wait_for_an_earlier_one_count_as_unsent() {
+        let (server, _client) = pair().await;
+        let out = Out::new(server);
+        let (_first, second) = (out.reserve(), out.reserve());
+        out.complete(second, vec![Bytes::from(vec![7u8; UNSENT_BYTES_MAX])]);
+        out.flush_own();
+        assert_eq!(out.unsent_bytes(), 0, "nothing can be sent yet");
+        assert!(!out.may_take());
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_lets_go_of_its_socket_whoever_still_waits() {
+        let (server, mut client) = pair().await;
+        let out = Out::new(server);
+        let slot = out.reserve();
+        out.close();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "the peer sees the end");
+        out.complete(slot, vec![Bytes::from_static(b"late")]);
+        out.flush();
+        assert!(out.is_closed() && out.unsent_bytes() == 0);
     }
 }

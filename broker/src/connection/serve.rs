@@ -103,7 +103,7 @@ impl Connection {
             if let Err(error) = self.end_waits() {
                 return Ended::Handler(error);
             }
-            self.out.flush();
+            self.out.flush_own();
             if self.out.is_closed() {
                 return Ended::ByPeer;
             }

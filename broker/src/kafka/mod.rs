@@ -117,7 +117,6 @@ where
             Err(error) => {
                 tracing::error!(target: "request", %error, "an answer could not be encoded; the connection is closed");
                 out.close();
-                out.wake();
             }
         }
     });
