@@ -8,5 +8,7 @@ pub mod follower;
 mod kafka;
 pub mod node;
 pub mod partition;
+#[cfg(test)]
+mod testing;
 pub mod view;
 pub mod zookeeper;

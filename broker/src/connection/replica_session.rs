@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barnabas_log::ReadRange;
-use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch, Role};
+use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
 use barnabas_types::{Condition, Incarnation, Offset, TopicPartition};
 use barnabas_wire::{
     IntroducedPartition, PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome,
@@ -139,8 +139,8 @@ impl ReplicaSession {
         }
         if request.cluster_id != node.cluster_id {
             return Err(format!(
-                "a follower of another cluster, {}, asks here",
-                request.cluster_id
+                "a follower of another cluster, {:?}, asks here",
+                request.cluster_id.0
             ));
         }
         if request.full {
@@ -180,7 +180,8 @@ impl ReplicaSession {
             slot,
             correlation_id,
             deadline: Instant::now() + wait.min(super::serve::WAIT_MAX),
-            max_bytes: usize::try_from(request.max_bytes).unwrap_or(0),
+            // At least 1: with nothing to give away no partition would ever be answered.
+            max_bytes: usize::try_from(request.max_bytes).unwrap_or(0).max(1),
             partition_max_bytes: usize::try_from(request.partition_max_bytes).unwrap_or(0),
         });
         self.answer(false)
@@ -211,11 +212,15 @@ impl ReplicaSession {
         if new.index >= PARTITION_INDEX_MAX {
             return Err(format!("a follower uses partition index {}", new.index));
         }
-        self.forget(new.index);
         let at = new.index as usize;
-        if self.entries.len() <= at {
-            self.entries.resize_with(at + 1, || None);
-            self.shared.lock().marks.resize(at + 1, 0);
+        if at > self.entries.len() {
+            // Memory grows with what was introduced, never with a number that was named.
+            return Err(format!("a follower skips partition indexes up to {}", new.index));
+        }
+        self.forget(new.index);
+        if at == self.entries.len() {
+            self.entries.push(None);
+            self.shared.lock().marks.push(0);
         }
         let topic_partition = TopicPartition { topic: new.topic.clone(), partition: new.partition };
         self.entries[at] = Some(Entry {
@@ -269,6 +274,9 @@ impl ReplicaSession {
                 budget = budget.saturating_sub(bytes);
             }
         }
+        for index in postponed {
+            self.shared.lock().mark(index, READY);
+        }
         if !urgent && !late {
             let mut news = self.shared.lock();
             news.parked = news.ready.is_empty();
@@ -284,9 +292,6 @@ impl ReplicaSession {
                 entry.tell(index, 0, &mut gathered);
             }
         }
-        for index in postponed {
-            self.shared.lock().mark(index, READY);
-        }
         let bytes = gathered.finish(parked.correlation_id)?;
         let slot = parked.slot;
         self.parked = None;
@@ -296,19 +301,25 @@ impl ReplicaSession {
 }
 
 impl Entry {
-    /// Looks for the replica, if none is attached: it may have come since the last time.
+    /// Looks for the replica: it may have come, or have been opened anew, since the last time. One that cannot tell this
+    /// session of its news (it has too many already) counts as absent, so that the follower asks again.
     fn find(&mut self, node: &Node, follower: &Arc<dyn FollowerSession>, index: u32) {
-        if self.hosted.as_ref().is_some_and(|hosted| hosted.role() != Role::Deleted) {
-            return;
-        }
         let tp = &self.topic_partition;
-        self.hosted = node
+        let present = node
             .partitions
             .get(tp.topic.as_str(), tp.partition)
             .filter(|hosted| hosted.incarnation == self.incarnation);
-        if let Some(hosted) = &self.hosted {
-            hosted.attach(follower, index);
+        let same = match (&self.hosted, &present) {
+            (Some(known), Some(present)) => Arc::ptr_eq(known, present),
+            (known, present) => known.is_none() && present.is_none(),
+        };
+        if same {
+            return;
         }
+        if let Some(gone) = self.hosted.take() {
+            gone.detach_entry(follower, index);
+        }
+        self.hosted = present.filter(|hosted| hosted.attach(follower, index));
     }
 
     /// The follower stands at a new position. Returns the mark that the entry deserves.
@@ -432,3 +443,7 @@ pub(crate) fn splice(parts: Vec<Segment>, ranges: &[Bytes]) -> Vec<Bytes> {
         })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "replica_session_tests.rs"]
+mod tests;

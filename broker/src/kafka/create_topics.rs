@@ -179,6 +179,7 @@ mod tests {
     fn a_null_or_double_setting_is_refused() {
         let mut config = CreatableTopicConfig::default();
         config.name = "segment.bytes".into();
+        config.value = None;
         let mut wish = topic();
         wish.configs = vec![config.clone()];
         assert!(matches!(translated(&wish, false), Err(Condition::InvalidConfig(_))));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_log::validate_produce;
-use barnabas_types::{Acks, Condition, Offset};
+use barnabas_types::{Acks, Condition};
 use barnabas_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
 };
@@ -20,7 +20,9 @@ use tokio::time::Instant;
 use super::{Handled, RequestContext, error_code, owned};
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
-use crate::partition::{Aftermath, Flush, Hosted, PendingProduce};
+use crate::partition::{
+    Aftermath, AppendResult, EncodeProduce, Flush, Hosted, PendingProduce, ProduceResult,
+};
 
 /// A produce request that may run into its timeout.
 pub(crate) struct ProduceWait {
@@ -31,8 +33,6 @@ pub(crate) struct ProduceWait {
     /// Where it waits.
     pub partitions: Vec<Arc<Hosted>>,
 }
-
-type PartitionResult = Option<Result<(Offset, Offset), Condition>>;
 
 pub(super) fn handle(
     context: &RequestContext<'_>,
@@ -87,7 +87,8 @@ pub(super) fn handle(
             index += 1;
         }
     }
-    if refused == Ok(Acks::None) {
+    if request.acks == 0 {
+        // No answer, whatever was wrong: the client does not read one.
         if failed {
             return Err(
                 "a produce request with acks=0 failed; its client must refresh its metadata"
@@ -141,9 +142,13 @@ impl Place<'_> {
         scratch.extend_from_slice(records);
         let mut after = Aftermath::default();
         let pending = (acks != Acks::None).then(|| (self.pending.clone(), self.index));
-        hosted.produce(node.now(), acks, summary.offsets, scratch, pending, &mut after);
+        let result =
+            hosted.produce(node.now(), acks, summary.offsets, scratch, pending, &mut after);
         after.settle(&hosted, &**node, flush);
-        Ok(hosted)
+        match result {
+            AppendResult::Refused => Err(Condition::NotLeaderOrFollower),
+            AppendResult::Handed | AppendResult::Silent => Ok(hosted),
+        }
     }
 }
 
@@ -162,10 +167,7 @@ pub(super) fn find(node: &Node, topic: &str, partition: i32) -> Result<Arc<Hoste
 }
 
 /// Makes the answer from the results; names and indexes are copied so that the frame can go.
-fn encoder(
-    context: &RequestContext<'_>,
-    request: &ProduceRequest,
-) -> Box<dyn Fn(&[PartitionResult]) -> Vec<Bytes> + Send + Sync> {
+fn encoder(context: &RequestContext<'_>, request: &ProduceRequest) -> EncodeProduce {
     let topics: Vec<(String, Vec<i32>)> = request
         .topic_data
         .iter()
@@ -198,7 +200,7 @@ fn encoder(
 
 fn partition_response(
     index: i32,
-    result: Option<&Result<(Offset, Offset), Condition>>,
+    result: Option<&ProduceResult>,
     version: i16,
 ) -> PartitionProduceResponse {
     let mut partition = PartitionProduceResponse::default();

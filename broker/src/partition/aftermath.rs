@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use barnabas_replica::{IsrProposal, Note, Role};
-use barnabas_types::{Condition, LeaderEpoch, Offset};
+use barnabas_types::LeaderEpoch;
 
 use super::hosted::Hosted;
-use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
+use super::waiting::{FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
 use crate::connection::Out;
 
 /// Collected under the lock, performed after it by [`Aftermath::settle`].
 #[derive(Default)]
 pub struct Aftermath {
-    pub(super) finished: Vec<(Arc<PendingProduce>, usize, Result<(Offset, Offset), Condition>)>,
+    pub(super) finished: Vec<(Arc<PendingProduce>, usize, ProduceResult)>,
     pub(super) due_fetches: Vec<Arc<ParkedFetch>>,
     pub(super) news: Vec<(Arc<dyn FollowerSession>, u32, bool)>,
     pub(super) proposal: Option<IsrProposal>,

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use barnabas_log::{Admission, BatchHeader, Fetched, FlushStep, Log, LogError, ReadRange};
 use barnabas_replica::{
-    ConsumerView, Effects, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
+    ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
     ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
 };
 use barnabas_types::{
@@ -18,10 +19,13 @@ use barnabas_types::{
 };
 
 use super::aftermath::Aftermath;
+use super::inner::{Inner, Input};
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 
 /// Sessions and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
 const WATCHERS_MAX: usize = 4096;
+/// How long a close waits for a flush that is under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One replica on this broker.
 pub struct Hosted {
@@ -30,17 +34,10 @@ pub struct Hosted {
     /// Which life of its topic.
     pub incarnation: Incarnation,
     inner: Mutex<Inner>,
-    high_watermark: AtomicI64,
+    /// A background flush has ended.
+    flushed: Condvar,
+    pub(super) high_watermark: AtomicI64,
     max_message_bytes: AtomicI64,
-}
-
-struct Inner {
-    replica: Replica,
-    log: Log,
-    waiters: BTreeMap<WaiterId, (Arc<PendingProduce>, usize)>,
-    next_waiter: u64,
-    parked: Vec<Arc<ParkedFetch>>,
-    sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
 }
 
 /// What a produce became for one partition.
@@ -48,8 +45,10 @@ struct Inner {
 pub enum AppendResult {
     /// Its result has been or will be given to the `PendingProduce`.
     Handed,
-    /// acks=0: appended or refused, nobody is told.
+    /// acks=0: appended (or there already).
     Silent,
+    /// acks=0: refused, and nobody waits for an answer that could say so.
+    Refused,
 }
 
 /// A range of a partition that may be read after the lock is released.
@@ -58,13 +57,6 @@ pub struct ReadSlice {
     pub view: ConsumerView,
     /// The bytes, if there are any.
     pub range: Option<ReadRange>,
-}
-
-/// Bytes that belong to an event.
-enum Input<'a> {
-    None,
-    Produced(&'a mut [u8]),
-    Fetched(Option<Fetched<'a>>),
 }
 
 impl Hosted {
@@ -87,7 +79,9 @@ impl Hosted {
                 next_waiter: 0,
                 parked: Vec::new(),
                 sessions: Vec::new(),
+                closed: false,
             }),
+            flushed: Condvar::new(),
             high_watermark,
             max_message_bytes: AtomicI64::new(i64::from(TopicConfig::default().max_message_bytes)),
         }
@@ -146,13 +140,10 @@ impl Hosted {
         let mut inner = self.lock();
         let waiter = WaiterId(inner.next_waiter);
         inner.next_waiter += 1;
-        let handed = match pending {
-            Some(pending) if acks != Acks::None => {
-                inner.waiters.insert(waiter, pending);
-                AppendResult::Handed
-            }
-            _ => AppendResult::Silent,
-        };
+        if let Some(pending) = pending.filter(|_| acks != Acks::None) {
+            inner.waiters.insert(waiter, pending);
+        }
+        let log_end = inner.log.log_end();
         let leads = matches!(inner.replica.role(), Role::Leader { .. });
         let admission = match BatchHeader::parse(records) {
             Ok(header) if leads => inner.log.admit(&header),
@@ -168,14 +159,18 @@ impl Hosted {
                 let event = Event::ProduceAgain { waiter, acks, base, end };
                 inner.step(self, now, event, Input::None, after);
             }
-            Ok(Admission::Duplicate { .. }) => {}
+            Ok(Admission::Duplicate { .. }) => return AppendResult::Silent,
             Err(condition) => {
                 if let Some((pending, index)) = inner.waiters.remove(&waiter) {
                     after.finished.push((pending, index, Err(condition)));
                 }
             }
         }
-        handed
+        match acks {
+            Acks::None if inner.log.log_end() == log_end => AppendResult::Refused,
+            Acks::None => AppendResult::Silent,
+            Acks::Leader | Acks::All => AppendResult::Handed,
+        }
     }
 
     /// Ends the waits of `pending` here: its request is older than its timeout.
@@ -378,13 +373,16 @@ impl Hosted {
         }
     }
 
-    /// Tells a follower's session of news from now on.
-    pub fn attach(&self, session: &Arc<dyn FollowerSession>, index: u32) {
+    /// Tells a follower's session of news from now on; `false` if there are too many sessions already.
+    #[must_use]
+    pub fn attach(&self, session: &Arc<dyn FollowerSession>, index: u32) -> bool {
         let mut inner = self.lock();
         inner.sessions.retain(|(s, i)| !(Arc::ptr_eq(s, session) && *i == index));
-        if inner.sessions.len() < WATCHERS_MAX {
+        let room = inner.sessions.len() < WATCHERS_MAX;
+        if room {
             inner.sessions.push((session.clone(), index));
         }
+        room
     }
 
     /// The session is over.
@@ -418,16 +416,60 @@ impl Hosted {
                 }
                 Err(error) => inner.failed(self, now, None, &error, after),
             }
+            self.flush_ended();
             return;
         }
     }
 
-    /// Makes everything durable and takes nothing more; called on stop.
+    /// Makes everything durable and takes nothing more; called on stop. Waits for a flush that is under way. Blocks.
     ///
     /// # Errors
     /// The log's error: it is then not cleanly closed.
     pub fn close(&self) -> Result<(), LogError> {
-        self.lock().log.close()
+        let mut inner = self.lock();
+        let result = loop {
+            match inner.log.close() {
+                Err(LogError::FlushInFlight) => {}
+                result => break result,
+            }
+            let waited = self.flushed.wait_timeout(inner, CLOSE_PATIENCE);
+            let (woken, late) = waited.unwrap_or_else(PoisonError::into_inner);
+            inner = woken;
+            if late.timed_out() {
+                break Err(LogError::FlushInFlight);
+            }
+        };
+        inner.closed = true;
+        result
+    }
+
+    /// The replica was taken out of this broker: its log takes nothing more. A flush that is under way must not note a
+    /// recovery point any more, for the next replica of this name would inherit it (R16).
+    pub fn retire(&self) {
+        let mut inner = self.lock();
+        inner.log.fence();
+        inner.closed = true;
+    }
+
+    pub(super) fn flush_ended(&self) {
+        self.flushed.notify_all();
+    }
+
+    /// Producers that are not answered yet.
+    #[cfg(test)]
+    pub(super) fn waiters(&self) -> usize {
+        self.lock().waiters.len()
+    }
+
+    /// Followers' sessions that are told of news.
+    #[cfg(test)]
+    pub(crate) fn sessions(&self) -> usize {
+        self.lock().sessions.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_log<T>(&self, work: impl FnOnce(&mut Log) -> T) -> T {
+        work(&mut self.lock().log)
     }
 
     fn step(&self, now: Now, event: Event, after: &mut Aftermath) {
@@ -442,152 +484,5 @@ impl Hosted {
         } else {
             tracing::info!(target: "state_change", %topic, partition, %leader_epoch, "{}", note.text);
         }
-    }
-}
-
-impl Inner {
-    /// Steps the core and performs its effects in their order; completions are stepped on the way.
-    fn step(
-        &mut self,
-        hosted: &Hosted,
-        now: Now,
-        event: Event,
-        mut input: Input<'_>,
-        after: &mut Aftermath,
-    ) -> Option<FetchReply> {
-        let mut effects = Effects::default();
-        self.replica.step(now, event, &mut effects);
-        if let Some(end) = effects.truncate_to {
-            let done = self.log.truncate_to(end).map(|_| ());
-            self.truncated(hosted, now, done, after);
-        }
-        if let Some(start) = effects.reset_to {
-            let done = self.log.reset_to(start);
-            self.truncated(hosted, now, done, after);
-        }
-        if let Some((epoch, start)) = effects.assign_epoch
-            && let Err(error) = self.log.assign_epoch(epoch, start)
-        {
-            self.failed(hosted, now, None, &error, after);
-        }
-        if let Some(order) = effects.append {
-            let done = match &mut input {
-                Input::Produced(records) => {
-                    self.log.append(records, order.base_offset, order.leader_epoch).map(Some)
-                }
-                Input::Fetched(fetched) => match fetched.take() {
-                    Some(fetched) => self.log.append_fetched(fetched).map(Some),
-                    None => Ok(None),
-                },
-                Input::None => Ok(None),
-            };
-            match done {
-                Ok(appended) => {
-                    after.rolled |= appended.as_ref().is_some_and(|a| a.rolled);
-                    let log_end = self.log.log_end();
-                    let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
-                    let grown = log_end.0 - order.base_offset.0;
-                    self.step(
-                        hosted,
-                        now,
-                        Event::Appended { waiter, leader_epoch, log_end },
-                        Input::None,
-                        after,
-                    );
-                    if grown > 0 {
-                        after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
-                    }
-                }
-                Err(error) => self.failed(hosted, now, order.waiter, &error, after),
-            }
-        }
-        self.pass_on(hosted, &mut effects, after);
-        effects.fetch_reply
-    }
-
-    /// Effects 4 to 10: nothing of them touches the log.
-    fn pass_on(&mut self, hosted: &Hosted, effects: &mut Effects, after: &mut Aftermath) {
-        for (waiter, result) in effects.answers.drain(..) {
-            if let Some((pending, index)) = self.waiters.remove(&waiter) {
-                let log_start = self.replica.log_start();
-                after.finished.push((pending, index, result.map(|base| (base, log_start))));
-            }
-        }
-        if let Some(high_watermark) = effects.high_watermark {
-            self.publish_high_watermark(hosted, high_watermark, after);
-        }
-        if let Some(role) = effects.role_changed {
-            after.due_fetches.append(&mut self.parked);
-            after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
-            after.role = Some(role);
-        }
-        if let Some(proposal) = effects.propose.take() {
-            after.proposal = Some(proposal);
-        }
-        after.delete |= effects.delete;
-        let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
-        after.notes.extend(effects.notes.drain(..).map(|note| (leader_epoch, note)));
-    }
-
-    fn publish_high_watermark(&mut self, hosted: &Hosted, to: Offset, after: &mut Aftermath) {
-        let before = hosted.high_watermark.swap(to.0, Ordering::AcqRel);
-        after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, false)));
-        if to.0 <= before || self.parked.is_empty() {
-            return;
-        }
-        // Near the end of the log this is a look at remembered boundaries.
-        let from = Offset(before).max(self.log.log_start());
-        let range = self.log.read(from, to, usize::MAX).ok().flatten();
-        let bytes = range.map_or(1, |range| range.len);
-        self.parked.retain(|fetch| {
-            if fetch.gather(bytes) {
-                after.due_fetches.push(fetch.clone());
-            }
-            !fetch.is_fired()
-        });
-    }
-
-    fn truncated(
-        &mut self,
-        hosted: &Hosted,
-        now: Now,
-        done: Result<(), LogError>,
-        after: &mut Aftermath,
-    ) {
-        match done {
-            Ok(()) => {
-                let event = Event::Truncated {
-                    log_start: self.log.log_start(),
-                    log_end: self.log.log_end(),
-                    flushed: self.log.flushed(),
-                };
-                self.step(hosted, now, event, Input::None, after);
-                let present = self.replica.high_watermark();
-                hosted.high_watermark.store(present.0, Ordering::Release);
-            }
-            Err(error) => self.failed(hosted, now, None, &error, after),
-        }
-    }
-
-    /// The log failed: this partition is fenced until it is opened anew, and says so.
-    fn failed(
-        &mut self,
-        hosted: &Hosted,
-        now: Now,
-        waiter: Option<WaiterId>,
-        error: &LogError,
-        after: &mut Aftermath,
-    ) {
-        if self.replica.role() == Role::Deleted {
-            // Its files may be gone already.
-            return;
-        }
-        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-        let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
-        tracing::error!(
-            target: "state_change", %topic, partition, %leader_epoch, %error,
-            "the log failed; the partition is fenced on this broker until it restarts"
-        );
-        self.step(hosted, now, Event::AppendFailed { waiter }, Input::None, after);
     }
 }

@@ -3,11 +3,14 @@
 mod aftermath;
 mod flusher;
 mod hosted;
+mod inner;
 mod table;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 pub use aftermath::{Aftermath, Flush, Outward};
 pub use flusher::{Flusher, flush_now};
-pub use hosted::Hosted;
+pub use hosted::{AppendResult, Hosted};
 pub use table::PartitionTable;
-pub use waiting::{FollowerSession, ParkedFetch, PendingProduce};
+pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

@@ -8,25 +8,23 @@ use bytes::Bytes;
 
 use crate::connection::{Out, Slot};
 
+/// What a produce became in one partition: base offset and log start.
+pub type ProduceResult = Result<(Offset, Offset), Condition>;
+/// Makes the answer to a whole request from the results of its partitions, in their order.
+pub type EncodeProduce = Box<dyn Fn(&[Option<ProduceResult>]) -> Vec<Bytes> + Send + Sync>;
+
 /// One produce request that waits for its partitions; the last of them to finish encodes and sends the answer.
 pub struct PendingProduce {
     out: Arc<Out>,
     slot: Slot,
     remaining: AtomicUsize,
-    results: Mutex<Vec<Option<Result<(Offset, Offset), Condition>>>>,
-    encode: Box<dyn Fn(&[Option<Result<(Offset, Offset), Condition>>]) -> Vec<Bytes> + Send + Sync>,
+    results: Mutex<Vec<Option<ProduceResult>>>,
+    encode: EncodeProduce,
 }
 
 impl PendingProduce {
     /// A request over `partitions` partitions. `encode` makes the answer from one result each: (base offset, log start).
-    pub fn new(
-        out: Arc<Out>,
-        slot: Slot,
-        partitions: usize,
-        encode: Box<
-            dyn Fn(&[Option<Result<(Offset, Offset), Condition>>]) -> Vec<Bytes> + Send + Sync,
-        >,
-    ) -> Self {
+    pub fn new(out: Arc<Out>, slot: Slot, partitions: usize, encode: EncodeProduce) -> Self {
         Self {
             out,
             slot,
@@ -38,11 +36,7 @@ impl PendingProduce {
 
     /// Notes the result of the partition at `index`; the first result of an index counts. Returns the connection to
     /// flush if the whole request is now answered.
-    pub fn finish(
-        &self,
-        index: usize,
-        result: Result<(Offset, Offset), Condition>,
-    ) -> Option<Arc<Out>> {
+    pub fn finish(&self, index: usize, result: ProduceResult) -> Option<Arc<Out>> {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         match results.get_mut(index) {
             Some(place @ None) => *place = Some(result),

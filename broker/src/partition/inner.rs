@@ -1,0 +1,222 @@
+//! A partition's core steps and what they order of the log, in the order in which the core wants it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use barnabas_log::{Fetched, Log, LogError};
+use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
+use barnabas_types::{Condition, Now, Offset};
+
+use super::aftermath::Aftermath;
+use super::hosted::Hosted;
+use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
+
+/// What a partition's mutex guards.
+pub(super) struct Inner {
+    pub(super) replica: Replica,
+    pub(super) log: Log,
+    pub(super) waiters: BTreeMap<WaiterId, (Arc<PendingProduce>, usize)>,
+    pub(super) next_waiter: u64,
+    pub(super) parked: Vec<Arc<ParkedFetch>>,
+    pub(super) sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
+    /// The broker is stopping, or the replica was taken out of it: that the log takes nothing more is no failure.
+    pub(super) closed: bool,
+}
+
+/// Bytes that belong to an event.
+pub(super) enum Input<'a> {
+    None,
+    Produced(&'a mut [u8]),
+    Fetched(Option<Fetched<'a>>),
+}
+
+impl Inner {
+    /// [`Inner::perform`]; a broken invariant stops this partition and nothing else.
+    pub(super) fn step(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        event: Event,
+        input: Input<'_>,
+        after: &mut Aftermath,
+    ) -> Option<FetchReply> {
+        let performed =
+            catch_unwind(AssertUnwindSafe(|| self.perform(hosted, now, event, input, after)));
+        performed.unwrap_or_else(|_| {
+            self.broken(hosted, now, after);
+            None
+        })
+    }
+
+    /// What is in memory is not to be trusted any more (the panic itself said why): fenced like one whose log failed, and
+    /// nobody is left waiting.
+    fn broken(&mut self, hosted: &Hosted, now: Now, after: &mut Aftermath) {
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
+        tracing::error!(
+            target: "state_change", %topic, partition, %leader_epoch,
+            "a broken invariant; the partition is fenced on this broker until it restarts"
+        );
+        self.log.fence();
+        let mut effects = Effects::default();
+        let failed = Event::AppendFailed { waiter: None };
+        // It may break the same invariant again, after it has done its work.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.replica.step(now, failed, &mut effects)));
+        self.pass_on(hosted, &mut effects, after);
+        for (pending, index) in std::mem::take(&mut self.waiters).into_values() {
+            after.finished.push((pending, index, Err(Condition::KafkaStorageError)));
+        }
+    }
+
+    /// Steps the core and performs its effects in their order; completions are stepped on the way.
+    fn perform(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        event: Event,
+        mut input: Input<'_>,
+        after: &mut Aftermath,
+    ) -> Option<FetchReply> {
+        let mut effects = Effects::default();
+        self.replica.step(now, event, &mut effects);
+        if let Some(end) = effects.truncate_to {
+            let done = self.log.truncate_to(end).map(|_| ());
+            self.truncated(hosted, now, done, after);
+        }
+        if let Some(start) = effects.reset_to {
+            let done = self.log.reset_to(start);
+            self.truncated(hosted, now, done, after);
+        }
+        if let Some((epoch, start)) = effects.assign_epoch
+            && let Err(error) = self.log.assign_epoch(epoch, start)
+        {
+            self.failed(hosted, now, None, &error, after);
+        }
+        if let Some(order) = effects.append {
+            let done = match &mut input {
+                Input::Produced(records) => {
+                    self.log.append(records, order.base_offset, order.leader_epoch).map(Some)
+                }
+                Input::Fetched(fetched) => match fetched.take() {
+                    Some(fetched) => self.log.append_fetched(fetched).map(Some),
+                    None => Ok(None),
+                },
+                Input::None => Ok(None),
+            };
+            match done {
+                Ok(appended) => {
+                    after.rolled |= appended.as_ref().is_some_and(|a| a.rolled);
+                    let log_end = self.log.log_end();
+                    let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
+                    let grown = log_end.0 - order.base_offset.0;
+                    self.perform(
+                        hosted,
+                        now,
+                        Event::Appended { waiter, leader_epoch, log_end },
+                        Input::None,
+                        after,
+                    );
+                    if grown > 0 {
+                        after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
+                    }
+                }
+                Err(error) => self.failed(hosted, now, order.waiter, &error, after),
+            }
+        }
+        self.pass_on(hosted, &mut effects, after);
+        effects.fetch_reply
+    }
+
+    /// Effects 4 to 10: nothing of them touches the log.
+    fn pass_on(&mut self, hosted: &Hosted, effects: &mut Effects, after: &mut Aftermath) {
+        for (waiter, result) in effects.answers.drain(..) {
+            if let Some((pending, index)) = self.waiters.remove(&waiter) {
+                let log_start = self.replica.log_start();
+                after.finished.push((pending, index, result.map(|base| (base, log_start))));
+            }
+        }
+        if let Some(high_watermark) = effects.high_watermark {
+            self.publish_high_watermark(hosted, high_watermark, after);
+        }
+        if let Some(role) = effects.role_changed {
+            after.due_fetches.append(&mut self.parked);
+            after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
+            after.role = Some(role);
+        }
+        if let Some(proposal) = effects.propose.take() {
+            after.proposal = Some(proposal);
+        }
+        after.delete |= effects.delete;
+        let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
+        after.notes.extend(effects.notes.drain(..).map(|note| (leader_epoch, note)));
+    }
+
+    fn publish_high_watermark(&mut self, hosted: &Hosted, to: Offset, after: &mut Aftermath) {
+        let before = hosted.high_watermark.swap(to.0, Ordering::AcqRel);
+        after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, false)));
+        if to.0 <= before || self.parked.is_empty() {
+            return;
+        }
+        // Near the end of the log this is a look at remembered boundaries.
+        let from = Offset(before).max(self.log.log_start());
+        let range = self.log.read(from, to, usize::MAX).ok().flatten();
+        let bytes = range.map_or(1, |range| range.len);
+        self.parked.retain(|fetch| {
+            if fetch.gather(bytes) {
+                after.due_fetches.push(fetch.clone());
+            }
+            !fetch.is_fired()
+        });
+    }
+
+    fn truncated(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        done: Result<(), LogError>,
+        after: &mut Aftermath,
+    ) {
+        match done {
+            Ok(()) => {
+                let event = Event::Truncated {
+                    log_start: self.log.log_start(),
+                    log_end: self.log.log_end(),
+                    flushed: self.log.flushed(),
+                };
+                self.perform(hosted, now, event, Input::None, after);
+                let present = self.replica.high_watermark();
+                hosted.high_watermark.store(present.0, Ordering::Release);
+            }
+            Err(error) => self.failed(hosted, now, None, &error, after),
+        }
+    }
+
+    /// The log failed: this partition is fenced until it is opened anew, and says so.
+    pub(super) fn failed(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        waiter: Option<WaiterId>,
+        error: &LogError,
+        after: &mut Aftermath,
+    ) {
+        let role = self.replica.role();
+        if role == Role::Deleted || (self.closed && role == Role::Idle) {
+            // Its files may be gone already; or this was said before.
+            return;
+        }
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
+        if self.closed {
+            tracing::debug!(target: "state_change", %topic, partition, %leader_epoch, "the log is closed");
+        } else {
+            tracing::error!(
+                target: "state_change", %topic, partition, %leader_epoch, %error,
+                "the log failed; the partition is fenced on this broker until it restarts"
+            );
+        }
+        self.step(hosted, now, Event::AppendFailed { waiter }, Input::None, after);
+    }
+}

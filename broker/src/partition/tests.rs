@@ -1,0 +1,167 @@
+//! A hosted partition and those who wait on it.
+
+use std::sync::Arc;
+
+use barnabas_log::FlushStep;
+use barnabas_replica::{FetchPosition, FollowerFetch, Role};
+use barnabas_types::{Acks, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Offset};
+use tokio::io::AsyncReadExt as _;
+
+use super::*;
+use crate::testing::{Disk, LIFE, connection, node, pending, produce, push, state, tp};
+
+/// Broker 2 has everything below `log_end` in epoch 1.
+fn fetch(log_end: i64) -> FollowerFetch {
+    let position = FetchPosition {
+        incarnation: LIFE,
+        broker_epoch: BrokerEpoch(102),
+        leader_epoch: LeaderEpoch(1),
+        last_epoch: (log_end > 0).then_some(LeaderEpoch(1)),
+        log_end: Offset(log_end),
+        flushed: Offset(log_end),
+        log_start: Offset(0),
+    };
+    FollowerFetch { follower: BrokerId(2), position }
+}
+
+#[tokio::test]
+async fn a_request_is_answered_when_its_last_partition_is_and_only_once() {
+    let (out, mut client) = connection().await;
+    let waiting = pending(&out, out.reserve(), 2);
+    let done = Ok((Offset(0), Offset(0)));
+    assert!(waiting.finish(1, done.clone()).is_none());
+    assert!(waiting.finish(1, Err(Condition::RequestTimedOut)).is_none(), "the first one counts");
+    assert!(waiting.finish(2, done.clone()).is_none(), "there is no such partition");
+    assert!(!waiting.is_done());
+    waiting.finish(0, Err(Condition::RequestTimedOut)).unwrap().flush();
+    assert!(waiting.is_done() && waiting.finish(0, done).is_none());
+    let mut answer = [9; 2];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, [1, 0]);
+}
+
+#[tokio::test]
+async fn a_parked_fetch_is_due_once_when_enough_bytes_have_come() {
+    let (out, _client) = connection().await;
+    let fetch = ParkedFetch::new(out.clone(), 10, 0);
+    fetch.gathered(4);
+    assert!(!fetch.gather(5) && !fetch.is_fired());
+    assert!(fetch.gather(1) && !fetch.gather(100), "whoever made it due fires it");
+    fetch.fire();
+    out.woken().await;
+    assert!(fetch.is_fired() && !fetch.renewed(10).is_fired());
+    let cancelled = ParkedFetch::new(out, 10, 0);
+    cancelled.cancel();
+    assert!(!cancelled.gather(10));
+}
+
+#[tokio::test]
+async fn nobody_is_left_among_the_waiters() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    let (out, _client) = connection().await;
+    let wait = || pending(&out, out.reserve(), 1);
+    let waiting = |hosted: &Hosted| hosted.waiters();
+
+    let refused = wait();
+    produce(&node, &hosted, Acks::All, 0, Some(refused.clone()));
+    assert!(refused.is_done(), "it does not lead yet");
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    let written = wait();
+    assert_eq!(
+        produce(&node, &hosted, Acks::Leader, 0, Some(written.clone())),
+        AppendResult::Handed
+    );
+    assert!(written.is_done());
+    let committed = wait();
+    produce(&node, &hosted, Acks::All, 1, Some(committed.clone()));
+    let late = wait();
+    produce(&node, &hosted, Acks::All, 2, Some(late.clone()));
+    let gap = wait();
+    produce(&node, &hosted, Acks::All, 9, Some(gap.clone()));
+    assert!(gap.is_done() && !committed.is_done());
+    assert_eq!(waiting(&hosted), 2);
+
+    let mut after = Aftermath::default();
+    hosted.follower_fetch(node.now(), fetch(2), &mut after);
+    hosted.time_out(node.now(), &late, &mut after);
+    after.settle(&hosted, &*node, &mut Flush::default());
+    assert!(committed.is_done() && late.is_done());
+    assert_eq!(waiting(&hosted), 0);
+
+    let ended = wait();
+    produce(&node, &hosted, Acks::All, 3, Some(ended.clone()));
+    state(&node, &hosted, push(2, 2, &[1, 2]));
+    assert!(ended.is_done());
+    assert_eq!(waiting(&hosted), 0);
+}
+
+#[tokio::test]
+async fn acks_0_is_silent_and_tells_the_caller_of_a_refusal() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(2, 1, &[1, 2]));
+    assert_eq!(produce(&node, &hosted, Acks::None, 0, None), AppendResult::Refused, "it follows");
+    state(&node, &hosted, push(1, 2, &[1, 2]));
+    assert_eq!(produce(&node, &hosted, Acks::None, 0, None), AppendResult::Silent);
+    assert_eq!(produce(&node, &hosted, Acks::None, 0, None), AppendResult::Silent, "a repetition");
+    assert_eq!(produce(&node, &hosted, Acks::None, 5, None), AppendResult::Refused, "a gap");
+    assert_eq!(hosted.waiters(), 0);
+}
+
+#[tokio::test]
+async fn a_broken_invariant_fences_the_partition_and_leaves_nobody_waiting() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    let (out, _client) = connection().await;
+    let (before, broken) = (pending(&out, out.reserve(), 1), pending(&out, out.reserve(), 1));
+    produce(&node, &hosted, Acks::All, 0, Some(before.clone()));
+    assert!(!before.is_done());
+    let mut after = Aftermath::default();
+    let mut records = crate::testing::batch(1);
+    let waits = Some((broken.clone(), 0));
+    // No offset is left for so many records: arithmetic is checked.
+    hosted.produce(node.now(), Acks::Leader, i64::MAX, &mut records, waits, &mut after);
+    after.settle(&hosted, &*node, &mut Flush::default());
+    assert!(before.is_done() && broken.is_done());
+    assert_eq!((hosted.waiters(), hosted.role()), (0, Role::Idle));
+    assert_eq!(hosted.consumer_view(None), Err(Condition::KafkaStorageError));
+    assert_eq!(produce(&node, &hosted, Acks::None, 1, None), AppendResult::Refused);
+}
+
+#[tokio::test]
+async fn a_close_waits_for_the_flush_that_is_under_way() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1]));
+    produce(&node, &hosted, Acks::None, 0, None);
+    let plan = hosted.with_log(|log| match log.flush_plan().unwrap() {
+        FlushStep::Sync(plan) => plan,
+        step => panic!("{step:?}"),
+    });
+    let closing = std::thread::spawn({
+        let hosted = Arc::clone(&hosted);
+        move || hosted.close()
+    });
+    let result = plan.run();
+    hosted.with_log(|log| log.flush_done(&plan, result)).unwrap();
+    hosted.flush_ended();
+    closing.join().unwrap().unwrap();
+    assert!(disk.log_dir.close(true).unwrap(), "cleanly");
+}
+
+#[tokio::test]
+async fn r16_a_replica_that_was_taken_out_notes_no_recovery_point_any_more() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1]));
+    produce(&node, &hosted, Acks::None, 0, None);
+    let FlushStep::Sync(plan) = hosted.with_log(|log| log.flush_plan()).unwrap() else {
+        panic!("there is something to flush")
+    };
+    hosted.retire();
+    disk.log_dir.delete(&tp("t", 0)).unwrap();
+    assert!(hosted.with_log(|log| log.flush_done(&plan, Ok(()))).is_err());
+    assert_eq!(disk.log_dir.recovery_point_of(&tp("t", 0)), None);
+}

@@ -1,0 +1,157 @@
+//! What this crate's tests share: a broker that is not connected to anything, replicas on it, a client's socket.
+
+use std::sync::Arc;
+
+use barnabas_controller::{ControllerClient, ControllerHandle, Membership};
+use barnabas_log::testing::{BatchBuilder, TempDir};
+use barnabas_log::{LogConfig, LogDir};
+use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
+use barnabas_types::{
+    Acks, BrokerEpoch, BrokerId, ClusterId, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch,
+    Partition, PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::connection::{Out, Slot};
+use crate::node::{Node, Options, Parts};
+use crate::partition::{Aftermath, AppendResult, Flush, Hosted, PendingProduce};
+use crate::view::View;
+
+pub(crate) const ME: BrokerId = BrokerId(1);
+pub(crate) const MY_EPOCH: BrokerEpoch = BrokerEpoch(101);
+pub(crate) const LIFE: Incarnation = Incarnation { topic_id: TopicId([7; 16]), czxid: 70 };
+pub(crate) const CLUSTER: &str = "a-cluster";
+
+pub(crate) fn tp(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition { topic: TopicName::new(topic).unwrap(), partition }
+}
+
+/// Broker 1, registered under epoch 101, on the present runtime.
+pub(crate) fn node() -> Arc<Node> {
+    let cluster_id = ClusterId(CLUSTER.into());
+    let view = Arc::new(View::new(ME, cluster_id.clone()));
+    let membership = Membership { broker_epoch: Some(MY_EPOCH), ..Membership::default() };
+    let membership = watch::channel(membership).1;
+    let controller =
+        ControllerClient::new(ControllerHandle::absent(), membership.clone(), view.clone());
+    Node::new(Parts {
+        me: ME,
+        cluster_id,
+        options: Options {
+            replica_lag_time_max_ms: 10_000,
+            replica_fetch_wait_max_ms: 500,
+            replica_fetch_max_bytes: 1 << 20,
+            replica_fetch_response_max_bytes: 10 << 20,
+            socket_request_max_bytes: 10 << 20,
+        },
+        view,
+        membership,
+        controller,
+        control: Handle::current(),
+        data: Handle::current(),
+    })
+}
+
+/// A data directory with replicas of one broker.
+pub(crate) struct Disk {
+    pub(crate) log_dir: LogDir,
+    pub(crate) temp: TempDir,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Self {
+        let temp = TempDir::new("broker");
+        let log_dir = LogDir::lock(temp.path()).unwrap();
+        log_dir.begin_under("boot-1").unwrap();
+        Self { log_dir, temp }
+    }
+
+    /// An empty replica, registered; hosted by `node`.
+    pub(crate) fn host(&self, node: &Node, tp: TopicPartition) -> Arc<Hosted> {
+        let log = self.log_dir.open(&tp, LIFE.topic_id, LogConfig::default()).unwrap();
+        let state = LogState {
+            log_start: log.log_start(),
+            log_end: log.log_end(),
+            flushed: log.flushed(),
+            high_watermark: log.log_start(),
+            epochs: log.epochs().clone(),
+        };
+        let replica = Replica::new(ME, state, ReplicaOptions { lag_time_max_ms: 10_000 });
+        let hosted = Arc::new(Hosted::new(tp, LIFE, replica, log));
+        hosted.registered(node.now(), MY_EPOCH, &mut Aftermath::default());
+        node.partitions.insert(hosted.clone());
+        hosted
+    }
+}
+
+/// Brokers 1 and 2 are assigned, partition epoch = leader epoch.
+pub(crate) fn push(leader: i32, leader_epoch: i32, isr: &[i32]) -> StatePush {
+    let broker_epoch = |id: i32| BrokerEpoch(100 + i64::from(id));
+    StatePush {
+        controller_epoch: ControllerEpoch(1),
+        broker_epoch: MY_EPOCH,
+        incarnation: LIFE,
+        partition: Partition {
+            assigned_replicas: vec![BrokerId(1), BrokerId(2)],
+            state: PartitionState {
+                leader: Some(BrokerId(leader)),
+                leader_epoch: LeaderEpoch(leader_epoch),
+                partition_epoch: PartitionEpoch(leader_epoch),
+                controller_epoch: ControllerEpoch(1),
+                isr: isr.iter().map(|id| (BrokerId(*id), broker_epoch(*id))).collect(),
+            },
+        },
+        min_insync_replicas: 1,
+        flush_mode: FlushMode::Async,
+    }
+}
+
+pub(crate) fn state(node: &Arc<Node>, hosted: &Arc<Hosted>, push: StatePush) {
+    let mut after = Aftermath::default();
+    hosted.state(node.now(), push, &mut after);
+    after.settle(hosted, &**node, &mut Flush::default());
+}
+
+/// A batch of one record of producer 7.
+pub(crate) fn batch(sequence: i32) -> Vec<u8> {
+    BatchBuilder::new().record(b"value").producer(7, 0, sequence).build()
+}
+
+/// Produces one record.
+pub(crate) fn produce(
+    node: &Arc<Node>,
+    hosted: &Arc<Hosted>,
+    acks: Acks,
+    sequence: i32,
+    pending: Option<Arc<PendingProduce>>,
+) -> AppendResult {
+    let mut after = Aftermath::default();
+    let pending = pending.map(|pending| (pending, 0));
+    let result = hosted.produce(node.now(), acks, 1, &mut batch(sequence), pending, &mut after);
+    after.settle(hosted, &**node, &mut Flush::default());
+    result
+}
+
+/// A connection's answers and the other end of its socket.
+pub(crate) async fn connection() -> (Arc<Out>, TcpStream) {
+    let (server, client) = sockets().await;
+    (Arc::new(Out::new(Arc::new(server))), client)
+}
+
+/// Two ends of a connection.
+pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener.accept().await.unwrap().0, client)
+}
+
+/// A produce request over `partitions` partitions that answers one byte each: 0 for success, 1 for an error.
+pub(crate) fn pending(out: &Arc<Out>, slot: Slot, partitions: usize) -> Arc<PendingProduce> {
+    let encode = |results: &[Option<Result<_, _>>]| {
+        let bytes = results.iter().map(|r| u8::from(!matches!(r, Some(Ok(_)))));
+        vec![bytes::Bytes::from_iter(bytes)]
+    };
+    Arc::new(PendingProduce::new(out.clone(), slot, partitions, Box::new(encode)))
+}
