@@ -7,6 +7,7 @@ use std::time::Duration;
 use barnabas_types::{BrokerId, TopicPartition};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::session;
 use crate::node::Node;
@@ -72,6 +73,15 @@ impl Fetcher {
         stopped
     }
 
+    /// Ends the fetcher: the broker is stopping.
+    pub(super) fn stop(&self) {
+        let mut work = self.work();
+        work.partitions.clear();
+        work.stopped = true;
+        drop(work);
+        self.wake.notify_one();
+    }
+
     pub(super) fn restart(&self) {
         self.work().restart = true;
         self.wake.notify_one();
@@ -107,11 +117,14 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
         };
         if let Some(Ok(stream)) = dialled {
             fetcher.begin();
-            match session::run(&fetcher, &node, stream).await {
-                Ok(()) => wait_ms = REDIAL_MS.0,
-                Err(error) => {
-                    tracing::info!(target: "state_change", leader = %fetcher.leader, %error, "the fetch session ended");
-                }
+            let began = Instant::now();
+            let ended = session::run(&fetcher, &node, stream).await;
+            if ended.is_ok() || began.elapsed() >= Duration::from_millis(REDIAL_MS.1) {
+                // It worked: what ended it is news, not one more failure.
+                wait_ms = REDIAL_MS.0;
+            }
+            if let Err(error) = ended {
+                tracing::info!(target: "state_change", leader = %fetcher.leader, %error, "the fetch session ended");
             }
         }
         drop(node);

@@ -47,6 +47,13 @@ impl Followers {
         self.lock().retain(|_, fetcher| !fetcher.forget(tp));
     }
 
+    /// Nothing is followed any more: the broker is stopping.
+    pub fn stop_all(&self) {
+        for fetcher in std::mem::take(&mut *self.lock()).into_values() {
+            fetcher.stop();
+        }
+    }
+
     /// Every session names the old broker epoch: all begin anew.
     pub fn broker_epoch_changed(&self) {
         for fetcher in self.lock().values() {

@@ -4,7 +4,7 @@
 //! a second one is sent, which makes the leader answer the first at once. Every answer echoes the position that it
 //! answers, and the replica core applies it only if it still stands there (R31).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +30,13 @@ const IN_FLIGHT_MAX: usize = 2;
 const ANSWER_GRACE: Duration = Duration::from_secs(10);
 /// First and longest wait before a refused partition is named again.
 const REFUSED_RETRY_MS: (u64, u64) = (20, 500);
+/// Partitions of one kind (forgotten, introduced, named) in one request: a frame stays well below the leader's limit
+/// of 4 MiB, also with names of the greatest length. The rest follows in the next request.
+const PARTITIONS_PER_REQUEST_MAX: usize = 8_000;
+/// How long the leader may leave a request unread.
+const SEND_DEADLINE: Duration = Duration::from_secs(10);
+/// Look-ahead beyond the answer under way.
+const LOOK_AHEAD_BYTES: usize = 4 << 10;
 /// Room for heads beside the records in an answer.
 const ANSWER_HEAD_BYTES_MAX: usize = 16 << 20;
 
@@ -61,11 +68,16 @@ struct Session<'a> {
     indexes: BTreeMap<TopicPartition, u32>,
     members: Vec<Option<Member>>,
     free: Vec<u32>,
+    /// Forgotten indexes with the number of requests sent before: an answer to one of those may still speak of the old
+    /// partition, so the index is not given again before all of them are answered.
+    resting: VecDeque<(u64, u32)>,
     /// Partitions to name in the next request.
-    due: Vec<u32>,
-    /// Refused ones: when to name them again.
-    retries: BTreeMap<(Instant, u32), ()>,
-    in_flight: usize,
+    due: BTreeSet<u32>,
+    /// Refused ones: when to name them again. At most one entry a member.
+    retries: BTreeSet<(Instant, u32)>,
+    /// Requests sent and answered in this session; answers come in order.
+    sent: u64,
+    answered: u64,
     correlation_id: i32,
     full: bool,
 }
@@ -73,6 +85,8 @@ struct Session<'a> {
 struct Member {
     hosted: Arc<Hosted>,
     refusals: u32,
+    /// Its entry among the retries.
+    retry_at: Option<Instant>,
 }
 
 /// Runs until the fetcher has nothing to follow (`Ok`), must begin anew (`Ok`), or the connection fails.
@@ -83,25 +97,35 @@ pub(super) async fn run(
 ) -> Result<(), SessionError> {
     stream.set_nodelay(true)?;
     let broker_epoch = node.broker_epoch().ok_or(SessionError::NotRegistered)?;
-    let mut session = Session {
-        fetcher,
-        node,
-        stream,
-        buffer: BytesMut::new(),
-        broker_epoch,
-        indexes: BTreeMap::new(),
-        members: Vec::new(),
-        free: Vec::new(),
-        due: Vec::new(),
-        retries: BTreeMap::new(),
-        in_flight: 0,
-        correlation_id: 0,
-        full: true,
-    };
-    session.run().await
+    Session::new(fetcher, node, stream, broker_epoch).run().await
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    fn new(
+        fetcher: &'a Fetcher,
+        node: &'a Arc<Node>,
+        stream: TcpStream,
+        broker_epoch: BrokerEpoch,
+    ) -> Self {
+        Self {
+            fetcher,
+            node,
+            stream,
+            buffer: BytesMut::with_capacity(LOOK_AHEAD_BYTES),
+            broker_epoch,
+            indexes: BTreeMap::new(),
+            members: Vec::new(),
+            free: Vec::new(),
+            resting: VecDeque::new(),
+            due: BTreeSet::new(),
+            retries: BTreeSet::new(),
+            sent: 0,
+            answered: 0,
+            correlation_id: 0,
+            full: true,
+        }
+    }
+
     async fn run(&mut self) -> Result<(), SessionError> {
         let wait = Duration::from_millis(u64::from(self.node.options.replica_fetch_wait_max_ms));
         let mut answered = Instant::now();
@@ -112,25 +136,24 @@ impl Session<'_> {
             }
             self.take_retries();
             let urgent = !self.due.is_empty() || !forgotten.is_empty();
-            if self.in_flight == 0 || (urgent && self.in_flight < IN_FLIGHT_MAX) {
-                let request = self.request(introduced, forgotten);
-                self.correlation_id = self.correlation_id.wrapping_add(1);
-                let frame = request.encode(self.correlation_id, "barnabas-follower")?;
-                self.stream.write_all(&frame).await?;
-                self.in_flight += 1;
-                if self.in_flight == 1 {
+            if self.in_flight() == 0 || (urgent && self.in_flight() < IN_FLIGHT_MAX) {
+                if self.in_flight() == 0 {
                     answered = Instant::now();
+                }
+                self.send(introduced, forgotten).await?;
+                if self.in_flight() < IN_FLIGHT_MAX && self.has_more() {
+                    continue;
                 }
             }
             let silent_at = answered + wait + ANSWER_GRACE;
-            let retry_at = self.retries.keys().next().map_or(silent_at, |(at, _)| *at);
+            let retry_at = self.retries.first().map_or(silent_at, |(at, _)| *at);
             tokio::select! {
                 read = self.stream.read_buf(&mut self.buffer) => {
                     if read? == 0 {
                         return Err(SessionError::Closed);
                     }
                     while let Some(frame) = self.take_frame()? {
-                        self.in_flight = self.in_flight.saturating_sub(1);
+                        self.answered += 1;
                         answered = Instant::now();
                         self.apply(frame)?;
                     }
@@ -145,25 +168,64 @@ impl Session<'_> {
         }
     }
 
+    fn in_flight(&self) -> usize {
+        usize::try_from(self.sent.saturating_sub(self.answered)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether something is left that did not fit into the request before.
+    fn has_more(&self) -> bool {
+        let work = self.fetcher.work();
+        !self.due.is_empty() || !work.changed.is_empty() || !work.forgotten.is_empty()
+    }
+
+    async fn send(
+        &mut self,
+        introduced: Vec<IntroducedPartition>,
+        forgotten: Vec<u32>,
+    ) -> Result<(), SessionError> {
+        let request = self.request(introduced, forgotten);
+        self.correlation_id = self.correlation_id.wrapping_add(1);
+        let frame = request.encode(self.correlation_id, "barnabas-follower")?;
+        match tokio::time::timeout(SEND_DEADLINE, self.stream.write_all(&frame)).await {
+            Ok(written) => written?,
+            Err(_) => return Err(SessionError::Silent(SEND_DEADLINE)),
+        }
+        self.sent += 1;
+        Ok(())
+    }
+
     /// Takes what changed: new partitions, indexes to forget, and whether the session is over.
     fn take_work(&mut self) -> (Vec<IntroducedPartition>, Vec<u32>, bool) {
         let mut work = self.fetcher.work();
         if work.partitions.is_empty() || work.restart {
             return (Vec::new(), Vec::new(), true);
         }
-        if self.in_flight >= IN_FLIGHT_MAX {
+        if self.in_flight() >= IN_FLIGHT_MAX {
             return (Vec::new(), Vec::new(), false);
         }
+        while let Some(&(sent, index)) = self.resting.front()
+            && sent <= self.answered
+        {
+            self.resting.pop_front();
+            self.free.push(index);
+        }
         let mut forgotten = Vec::new();
-        for tp in std::mem::take(&mut work.forgotten) {
+        while forgotten.len() < PARTITIONS_PER_REQUEST_MAX
+            && let Some(tp) = work.forgotten.pop_first()
+        {
             if let Some(index) = self.indexes.remove(&tp) {
-                self.members[index as usize] = None;
-                self.free.push(index);
+                if let Some(at) = self.members[index as usize].take().and_then(|m| m.retry_at) {
+                    self.retries.remove(&(at, index));
+                }
+                self.due.remove(&index);
+                self.resting.push_back((self.sent, index));
                 forgotten.push(index);
             }
         }
         let mut introduced = Vec::new();
-        for tp in std::mem::take(&mut work.changed) {
+        while introduced.len() < PARTITIONS_PER_REQUEST_MAX
+            && let Some(tp) = work.changed.pop_first()
+        {
             let Some(hosted) = work.partitions.get(&tp).cloned() else { continue };
             let known = self.indexes.get(&tp).copied();
             let same = known
@@ -182,22 +244,26 @@ impl Session<'_> {
                     partition: tp.partition,
                     incarnation: hosted.incarnation,
                 });
-                self.members[index as usize] = Some(Member { hosted, refusals: 0 });
+                let fresh = Member { hosted, refusals: 0, retry_at: None };
+                self.members[index as usize] = Some(fresh);
                 self.indexes.insert(tp, index);
             }
-            self.due.push(index);
+            self.due.insert(index);
         }
         (introduced, forgotten, false)
     }
 
     fn take_retries(&mut self) {
         let now = Instant::now();
-        while let Some((&(at, index), ())) = self.retries.first_key_value() {
+        while let Some(&(at, index)) = self.retries.first() {
             if at > now {
                 return;
             }
             self.retries.pop_first();
-            self.due.push(index);
+            if let Some(member) = self.member(index) {
+                member.retry_at = None;
+                self.due.insert(index);
+            }
         }
     }
 
@@ -206,10 +272,10 @@ impl Session<'_> {
         introduced: Vec<IntroducedPartition>,
         forgotten: Vec<u32>,
     ) -> ReplicaFetchRequest {
-        self.due.sort_unstable();
-        self.due.dedup();
-        let mut positions = Vec::with_capacity(self.due.len());
-        for index in self.due.drain(..) {
+        let mut positions = Vec::with_capacity(self.due.len().min(PARTITIONS_PER_REQUEST_MAX));
+        while positions.len() < PARTITIONS_PER_REQUEST_MAX
+            && let Some(index) = self.due.pop_first()
+        {
             let Some(member) = self.members.get(index as usize).and_then(Option::as_ref) else {
                 continue;
             };
@@ -248,7 +314,10 @@ impl Session<'_> {
         let records = self.node.options.replica_fetch_response_max_bytes as usize;
         // One batch is sent whatever its size, so the largest batch counts too.
         let max = records + self.node.options.socket_request_max_bytes + ANSWER_HEAD_BYTES_MAX;
-        let Some(len) = response_len(&self.buffer, max)? else { return Ok(None) };
+        let Some(len) = response_len(&self.buffer, max)? else {
+            self.buffer.reserve(LOOK_AHEAD_BYTES);
+            return Ok(None);
+        };
         if self.buffer.len() < len {
             self.buffer.reserve((len - self.buffer.len()).min(1 << 20));
             return Ok(None);
@@ -270,38 +339,69 @@ impl Session<'_> {
 
     fn apply_one(&mut self, told: ReplicaFetchPartition<Bytes>, flush: &mut Flush) {
         let index = told.index;
-        let Some(member) = self.members.get_mut(index as usize).and_then(Option::as_mut) else {
-            return;
-        };
+        let Some(member) = self.member(index) else { return };
         let hosted = member.hosted.clone();
         if let ReplicaFetchOutcome::Refused { error_code } = told.outcome {
-            let (first, longest) = REFUSED_RETRY_MS;
-            let wait_ms = (first << member.refusals.min(6)).min(longest);
-            member.refusals += 1;
-            self.retries.insert((Instant::now() + Duration::from_millis(wait_ms), index), ());
+            self.later(index);
             let (topic, partition) =
                 (&hosted.topic_partition.topic, hosted.topic_partition.partition);
             let leader_epoch = told.echo.leader_epoch;
             tracing::debug!(target: "state_change", %topic, partition, %leader_epoch, error_code, "the leader refuses the fetch");
             return;
         }
-        member.refusals = 0;
-        self.due.push(index);
-        let Some(asked) = self.asked(&hosted, &told.echo) else { return };
+        let Some(asked) = self.asked(&hosted, &told.echo) else {
+            self.due.insert(index);
+            return;
+        };
         match outcome(&told.outcome, asked.log_end) {
             Ok((outcome, records)) => {
+                let only_marks =
+                    records.is_none() && matches!(outcome, FetchOutcome::Records { .. });
                 let answer = FetchAnswer { leader: self.fetcher.leader, asked, outcome };
                 let mut after = Aftermath::default();
                 hosted.fetch_answered(self.node.now(), answer, records, &mut after);
                 after.settle(&hosted, &**self.node, flush);
+                if only_marks || hosted.fetch_position() != Some(asked) {
+                    self.at_once(index);
+                } else {
+                    // It should have moved and did not: the leader would say the same again at once.
+                    self.later(index);
+                }
             }
             Err(error) => {
+                self.later(index);
                 let (topic, partition) =
                     (&hosted.topic_partition.topic, hosted.topic_partition.partition);
                 let leader_epoch = asked.leader_epoch;
                 tracing::warn!(target: "state_change", %topic, partition, %leader_epoch, %error, "the leader sent damaged records; they are asked for again");
             }
         }
+    }
+
+    fn member(&mut self, index: u32) -> Option<&mut Member> {
+        self.members.get_mut(index as usize).and_then(Option::as_mut)
+    }
+
+    /// Names a partition in the next request.
+    fn at_once(&mut self, index: u32) {
+        if let Some(member) = self.member(index) {
+            member.refusals = 0;
+            self.due.insert(index);
+        }
+    }
+
+    /// Names a partition again after a wait that grows each time.
+    fn later(&mut self, index: u32) {
+        let Some(member) = self.member(index) else { return };
+        let (first, longest) = REFUSED_RETRY_MS;
+        let wait_ms = (first << member.refusals.min(6)).min(longest);
+        member.refusals = member.refusals.saturating_add(1);
+        let at = Instant::now() + Duration::from_millis(wait_ms);
+        let before = member.retry_at.replace(at);
+        if let Some(before) = before {
+            self.retries.remove(&(before, index));
+        }
+        self.retries.insert((at, index));
     }
 
     /// The position that the answer names, in the core's words; `None` if it speaks of another incarnation.
@@ -346,3 +446,7 @@ fn outcome(
         }
     })
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
