@@ -83,6 +83,8 @@ pub struct Agent {
     controller_epoch: ControllerEpoch,
     /// R22b: what was deleted here; older pushes never bring it back.
     tombstones: BTreeMap<TopicPartition, (Incarnation, LeaderEpoch, PartitionEpoch)>,
+    /// Replicas whose logs could not be opened, with the error that was logged; tried again with each checkpoint.
+    offline: BTreeMap<TopicPartition, String>,
     /// The lost-tail mark (R7); whoever registers the broker listens.
     tail_lost: watch::Sender<bool>,
     swept: bool,
@@ -93,17 +95,21 @@ impl Agent {
     #[must_use]
     pub fn start(node: Arc<Node>, log_dir: LogDir, tail_lost: watch::Sender<bool>) -> AgentHandle {
         let (sender, receiver) = mpsc::channel(AGENT_QUEUE_MAX);
-        let agent = Self {
+        tokio::spawn(Self::new(node, log_dir, tail_lost).run(receiver));
+        AgentHandle { sender }
+    }
+
+    fn new(node: Arc<Node>, log_dir: LogDir, tail_lost: watch::Sender<bool>) -> Self {
+        Self {
             node,
             log_dir,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
             tombstones: BTreeMap::new(),
+            offline: BTreeMap::new(),
             tail_lost,
             swept: false,
-        };
-        tokio::spawn(agent.run(receiver));
-        AgentHandle { sender }
+        }
     }
 
     async fn run(mut self, mut receiver: mpsc::Receiver<Message>) {
@@ -138,7 +144,10 @@ impl Agent {
             Message::Registered { broker_epoch, controller_epoch_min } => {
                 self.registered(broker_epoch, controller_epoch_min);
             }
-            Message::Checkpoint => self.checkpoint(),
+            Message::Checkpoint => {
+                self.checkpoint();
+                self.open_offline();
+            }
             Message::Stop(done) => {
                 self.stop();
                 let _ = done.send(());
@@ -206,7 +215,8 @@ impl Agent {
             Some(hosted) if hosted.incarnation > topic.incarnation => return,
             Some(hosted) if hosted.incarnation == topic.incarnation => hosted,
             Some(older) => {
-                self.drop_replica(&older, mine, false);
+                // Its directory is renamed away by the open; where the new life has no replica here, it goes at once.
+                self.drop_replica(&older, mine, !assigned);
                 let Some(hosted) = self.open_if(assigned, tp, topic, partition) else { return };
                 hosted
             }
@@ -242,6 +252,7 @@ impl Agent {
         partition: &Partition,
     ) -> Option<Arc<Hosted>> {
         if !assigned {
+            self.offline.remove(tp);
             return None;
         }
         let asked =
@@ -253,12 +264,17 @@ impl Agent {
         let log = match self.log_dir.open(tp, topic.incarnation.topic_id, config) {
             Ok(log) => log,
             Err(error) => {
-                let (topic, partition) = (&tp.topic, tp.partition);
-                let leader_epoch = asked.1;
-                tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "the log cannot be opened; this replica stays offline");
+                let text = error.to_string();
+                if self.offline.get(tp) != Some(&text) {
+                    let (topic, partition) = (&tp.topic, tp.partition);
+                    let leader_epoch = asked.1;
+                    tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "the log cannot be opened; this replica is offline, and opening it is tried again and again");
+                    self.offline.insert(tp.clone(), text);
+                }
                 return None;
             }
         };
+        self.offline.remove(tp);
         let checkpointed = self.log_dir.high_watermark_of(tp).unwrap_or(log.log_start());
         let state = LogState {
             log_start: log.log_start(),
@@ -277,6 +293,22 @@ impl Agent {
         }
         self.node.partitions.insert(hosted.clone());
         Some(hosted)
+    }
+
+    /// Tries again what could not be opened (too many open files, a full disk): the controller, to whom the push counts as
+    /// applied, will not push an unchanged state again.
+    fn open_offline(&mut self) {
+        let Some(mine) = self.broker_epoch.filter(|_| !self.offline.is_empty()) else { return };
+        let image = self.node.view.image();
+        for tp in self.offline.keys().cloned().collect::<Vec<_>>() {
+            let topic = image.topics.get(&tp.topic);
+            match topic.and_then(|topic| Some((topic, topic.partitions.get(&tp.partition)?))) {
+                Some((topic, partition)) => self.partition(mine, &tp, topic, partition),
+                None => {
+                    self.offline.remove(&tp);
+                }
+            }
+        }
     }
 
     fn delete_topic(&mut self, name: &TopicName, mine: BrokerEpoch) {
@@ -343,11 +375,13 @@ impl Agent {
         if delete {
             self.remove(hosted);
         } else {
+            hosted.retire();
             self.node.partitions.remove(&hosted.topic_partition);
         }
     }
 
     fn remove(&mut self, hosted: &Arc<Hosted>) {
+        hosted.retire();
         let tp = &hosted.topic_partition;
         self.tombstones.insert(tp.clone(), hosted.accepted());
         self.node.partitions.remove(tp);
@@ -424,6 +458,8 @@ impl Agent {
     }
 
     fn stop(&mut self) {
+        // Nothing is written any more; what a follower's answer under way still brings finds the log closed.
+        self.node.followers.stop_all();
         self.checkpoint();
         let mut clean = true;
         for hosted in self.node.partitions.all() {
@@ -444,3 +480,7 @@ impl Agent {
         after.settle(hosted, &*self.node, &mut flush);
     }
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -265,18 +265,25 @@ async fn follow_membership(agent: AgentHandle, mut membership: watch::Receiver<M
     }
 }
 
-/// Lets every replica judge its followers' lag.
+/// Lets every replica judge its followers' lag. On a thread that may block: partitions' locks are held during writes, and a
+/// slow disk must not hold the control runtime, which keeps the session with ZooKeeper.
 async fn tick(node: Arc<Node>) {
     let every_ms = (node.options.replica_lag_time_max_ms / 4).clamp(1, TICK_MS_MAX);
     let mut interval = tokio::time::interval(Duration::from_millis(every_ms));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let mut flush = Flush::default();
-        for hosted in node.partitions.all() {
-            let mut after = Aftermath::default();
-            hosted.tick(node.now(), &mut after);
-            after.settle(&hosted, &*node, &mut flush);
+        let node = node.clone();
+        let ticked = tokio::task::spawn_blocking(move || {
+            let mut flush = Flush::default();
+            for hosted in node.partitions.all() {
+                let mut after = Aftermath::default();
+                hosted.tick(node.now(), &mut after);
+                after.settle(&hosted, &*node, &mut flush);
+            }
+        });
+        if let Err(error) = ticked.await {
+            tracing::error!(target: "state_change", %error, "the lag of followers was not judged");
         }
     }
 }
