@@ -109,8 +109,9 @@ impl WaitingFetch {
     }
 }
 
+/// 0: the client waits for nothing.
 fn min_bytes(request: &FetchRequest) -> usize {
-    usize::try_from(request.min_bytes).unwrap_or(0).max(1)
+    usize::try_from(request.min_bytes).unwrap_or(0)
 }
 
 /// What one look at all partitions found.
@@ -160,7 +161,11 @@ impl Found {
         }
         let epoch =
             (asked.current_leader_epoch >= 0).then_some(LeaderEpoch(asked.current_leader_epoch));
-        let max_bytes = usize::try_from(asked.partition_max_bytes).unwrap_or(0).min(budget);
+        let mut max_bytes = usize::try_from(asked.partition_max_bytes).unwrap_or(0).min(budget);
+        if self.bytes == 0 {
+            // KIP-74: whatever the limits, the first partition with records gives a batch, or the client never moves on.
+            max_bytes = max_bytes.max(1);
+        }
         let read = find(node, name, index).and_then(|hosted| {
             hosted.read_for_consumer(Offset(asked.fetch_offset), epoch, max_bytes)
         });
@@ -188,19 +193,30 @@ impl Found {
         }
     }
 
-    /// Reads the ranges (no lock is held any more) and writes the answer.
+    /// Reads the ranges (no lock is held any more) and writes the answer. What cannot be read is an error of its partition,
+    /// not of the others.
     fn encode(&self, correlation_id: i32, version: i16) -> Result<Vec<Bytes>, String> {
         let mut ranges = Vec::with_capacity(self.ranges.len());
         for range in &self.ranges {
             let mut bytes = Vec::new();
-            range.read_into(&mut bytes).map_err(|error| error.to_string())?;
-            ranges.push(Bytes::from(bytes));
+            ranges.push(range.read_into(&mut bytes).map(|()| Bytes::from(bytes)));
         }
+        let readable = |name: &str, reply: &FetchReplyPartition| {
+            let Records::Segment { slot, .. } = reply.records else { return *reply };
+            let Some(Err(error)) = ranges.get(slot) else { return *reply };
+            let partition = reply.index;
+            tracing::error!(target: "request", topic = %name, partition, %error, "a log cannot be read");
+            FetchReplyPartition::error(partition, error_code(&Condition::KafkaStorageError))
+        };
         let topics = self
             .topics
             .iter()
-            .map(|(name, partitions)| FetchReplyTopic { name, partitions: partitions.clone() })
+            .map(|(name, partitions)| {
+                let partitions = partitions.iter().map(|reply| readable(name, reply)).collect();
+                FetchReplyTopic { name, partitions }
+            })
             .collect();
+        let ranges: Vec<Bytes> = ranges.into_iter().map(Result::unwrap_or_default).collect();
         let reply = FetchReply { throttle_time_ms: 0, error_code: 0, topics };
         finish(&reply, correlation_id, version, &ranges)
     }
