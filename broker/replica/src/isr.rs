@@ -46,7 +46,7 @@ impl ProposalState {
 
 impl FollowerProgress {
     /// An equal LEO is in sync regardless of time: idle partitions never flap (B7).
-    fn is_caught_up(&self, now: Now, log_end: Offset, lag_time_max_ms: u64) -> bool {
+    pub(crate) fn is_caught_up(&self, now: Now, log_end: Offset, lag_time_max_ms: u64) -> bool {
         self.position.is_some_and(|p| p.log_end >= log_end)
             || now.since_ms(self.caught_up_at) <= lag_time_max_ms
     }
@@ -107,26 +107,44 @@ impl Replica {
         }
     }
 
-    /// After a fetch: proposes the follower at once if it may join.
+    /// After a fetch: proposes the follower at once if it may join, or as soon as the open proposal is settled.
     pub(crate) fn maybe_expand(&mut self, now: Now, id: BrokerId, effects: &mut Effects) {
+        let (RoleState::Leader(leader), Some(accepted)) = (&mut self.role, &self.accepted) else {
+            return;
+        };
+        let Some(follower) = leader.followers.iter_mut().find(|f| f.id == id && !f.in_isr) else {
+            return;
+        };
+        let mode = accepted.flush_mode;
+        follower.join_deferred = follower.may_join(&self.log, mode, leader.epoch_start).is_some();
+        self.propose_joiners(now, effects);
+    }
+
+    /// Proposes the followers that may join, if no proposal is open.
+    pub(crate) fn propose_joiners(&mut self, now: Now, effects: &mut Effects) {
         let (RoleState::Leader(leader), Some(accepted)) = (&mut self.role, &self.accepted) else {
             return;
         };
         if !leader.proposal.may_propose(now) {
             return;
         }
-        let Some(follower) = leader.followers.iter_mut().find(|f| f.id == id && !f.in_isr) else {
-            return;
-        };
-        if follower.may_join(&self.log, accepted.flush_mode, leader.epoch_start).is_none() {
-            return;
+        let mut found = false;
+        for follower in leader.followers.iter_mut().filter(|f| f.join_deferred) {
+            follower.join_deferred = false;
+            let may = follower.may_join(&self.log, accepted.flush_mode, leader.epoch_start);
+            if follower.in_isr || may.is_none() {
+                continue;
+            }
+            found = true;
+            if !follower.proposed {
+                follower.proposed = true;
+                // From here on it holds the HW back, so it is judged by lag; the time begins now.
+                follower.caught_up_at = now;
+            }
         }
-        if !follower.proposed {
-            follower.proposed = true;
-            // From here on it holds the HW back, so it is judged by lag; the time begins now.
-            follower.caught_up_at = now;
+        if found {
+            self.propose(now, effects);
         }
-        self.propose(now, effects);
     }
 
     pub(crate) fn on_tick(&mut self, now: Now, effects: &mut Effects) {
@@ -146,6 +164,7 @@ impl Replica {
         if unsettled && leader.proposal.may_propose(now) {
             self.propose(now, effects);
         }
+        self.propose_joiners(now, effects);
     }
 
     /// Proposes what is right now: the caught-up members of the maximal ISR. If that is the committed ISR itself, its

@@ -14,6 +14,9 @@ pub(crate) struct FollowerProgress {
     pub(crate) in_isr: bool,
     /// Member of an ISR proposed at the present partition epoch (R9).
     pub(crate) proposed: bool,
+    /// It could have joined at its last fetch, but another proposal was open: proposed when that one is settled. Its fetch
+    /// may be parked at the leader by then, so no further event of its own would remind of it.
+    pub(crate) join_deferred: bool,
     /// When it was last caught up.
     pub(crate) caught_up_at: Now,
     /// Time of its last noted fetch and the LEO here at that time.
@@ -46,6 +49,7 @@ impl FollowerProgress {
             position: None,
             in_isr: false,
             proposed: false,
+            join_deferred: false,
             caught_up_at: now,
             last_fetch: None,
         }
@@ -61,6 +65,7 @@ impl FollowerProgress {
             self.broker_epoch = Some(broker_epoch);
             self.position = None;
             self.last_fetch = None;
+            self.join_deferred = false;
         }
     }
 

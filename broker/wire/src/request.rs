@@ -5,7 +5,7 @@ use kafka_wire::{
     InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
     ProduceRequest,
 };
-use kafka_wire_core::{ApiVersion, DecodeLimits, KafkaDecode};
+use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
 use crate::api::{Api, ApiKey};
 use crate::frame::{FrameError, RequestFrame};
@@ -49,8 +49,7 @@ impl Request {
     ///
     /// # Errors
     /// [`FrameError`] if the version is not served (Produce 0-2 among them: they are advertised, but an error answer
-    /// cannot be encoded in them, so the connection closes), or if the body is damaged, breaks a limit or has bytes
-    /// left over.
+    /// cannot be encoded in them, so the connection closes), or if the body is damaged or breaks a limit.
     pub fn decode(frame: &RequestFrame) -> Result<Self, FrameError> {
         let api = frame.key.api();
         if !api.serves(frame.version) {
@@ -86,9 +85,11 @@ impl Request {
     }
 }
 
+/// Bytes after the last field are ignored, as Kafka does: librdkafka sends some in Metadata 9 and later for "all topics".
 fn body<M: KafkaDecode>(frame: &RequestFrame) -> Result<M, FrameError> {
     let limits = limits(frame.key.api(), frame.body.len());
-    M::decode_from_bytes(frame.body.clone(), ApiVersion::new(frame.version), limits)
+    Decoder::new(frame.body.clone(), limits)
+        .and_then(|mut decoder| M::decode(&mut decoder, ApiVersion::new(frame.version)))
         .map_err(|source| body_error(frame, source))
 }
 

@@ -99,8 +99,8 @@ fn r9_at_most_one_proposal_is_open() {
     assert_eq!(rig.pass_ms(3 * LAG_MS).propose, None);
     rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
     assert_eq!(proposed(&rig.fetch(3, 0)), None, "its state is on the way");
-    rig.isr(&[1, 2]);
-    assert_eq!(proposed(&rig.fetch(3, 0)), Some(vec![1, 2, 3]));
+    assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
+    assert_eq!(proposed(&rig.fetch(3, 0)), None);
 }
 
 #[test]
@@ -241,4 +241,34 @@ fn r20_a_follower_that_left_the_assignment_is_forgotten() {
     assert_eq!(refused(&rig.fetch(3, 1)), Some(Condition::NotAssignedReplica(BrokerId(3))));
     rig.isr(&[1, 2]);
     assert_eq!(rig.replica.follower_positions()[1].position, None);
+}
+
+#[test]
+fn r12_a_follower_that_caught_up_during_another_proposal_is_proposed_when_that_is_settled() {
+    let mut rig = Rig::leader(&[1]);
+    assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]));
+    assert_eq!(proposed(&rig.fetch(3, 0)), None, "one proposal at a time");
+    // Broker 3's next fetch is parked: nothing reminds of it but the end of the open proposal.
+    assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
+}
+
+#[test]
+fn r12_a_deferred_join_survives_a_refusal_of_the_open_proposal() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    rig.fetch(3, 0);
+    refuse(&mut rig);
+    assert_eq!(proposed(&rig.pass_ms(LAG_MS / 4)), Some(vec![1, 2]), "the refused one again");
+    assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
+}
+
+#[test]
+fn r9_an_earlier_attempt_that_lands_without_a_proposed_follower_proposes_it_again() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    refuse(&mut rig);
+    rig.now += 1_000;
+    assert_eq!(proposed(&rig.fetch(3, 0)), Some(vec![1, 2, 3]));
+    // The refused attempt {1, 2} is applied after all.
+    assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
 }

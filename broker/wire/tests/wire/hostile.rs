@@ -109,8 +109,9 @@ fn tagged_fields_are_bounded() {
 }
 
 #[test]
-fn bytes_left_over_and_odd_booleans_are_refused() {
-    assert!(read(frame(ApiKey::Metadata, 1, &[0, 0, 0, 0, 0])).is_err());
+fn odd_booleans_are_refused_and_bytes_left_over_are_ignored() {
+    // As librdkafka 2.16 sends "all topics": three bytes too many.
+    assert!(read(frame(ApiKey::Metadata, 12, &[0, 0, 0, 0, 1, 0, 0])).is_ok());
     assert!(read(frame(ApiKey::Metadata, 4, &[0, 0, 0, 0, 2])).is_err());
     assert!(read(frame(ApiKey::Metadata, 4, &[0, 0, 0, 0, 1])).is_ok());
 }
