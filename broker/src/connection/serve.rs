@@ -91,7 +91,6 @@ pub(super) async fn serve(
             tracing::warn!(target: "request", %peer, %ended, "connection closed");
         }
     }
-    connection.close();
 }
 
 impl Connection {
@@ -234,8 +233,11 @@ impl Connection {
         let session = self.session.iter().filter_map(ReplicaSession::deadline);
         fetches.chain(produces).chain(session).min()
     }
+}
 
-    fn close(&mut self) {
+/// However the connection ends, a panic included: nobody keeps its place in a partition, or its socket.
+impl Drop for Connection {
+    fn drop(&mut self) {
         for fetch in &self.fetches {
             fetch.parked.cancel();
         }

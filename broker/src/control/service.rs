@@ -1,34 +1,30 @@
 //! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::BrokerControl;
-use barnabas_types::BrokerEpoch;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::agent::AgentHandle;
-use crate::node::Node;
 
 /// Acknowledgements that wait to be sent; the controller has one update in flight.
 const ACKS_MAX: usize = 2;
 
 /// Serves pushes.
 pub struct PushService {
-    node: Arc<Node>,
     agent: AgentHandle,
 }
 
 impl PushService {
     /// A service that hands updates to `agent`.
     #[must_use]
-    pub fn new(node: Arc<Node>, agent: AgentHandle) -> Self {
-        Self { node, agent }
+    pub fn new(agent: AgentHandle) -> Self {
+        Self { agent }
     }
 }
 
@@ -42,10 +38,10 @@ impl BrokerControl for PushService {
     ) -> Result<Response<Self::PushStream>, Status> {
         let mut updates = request.into_inner();
         let (sender, receiver) = mpsc::channel(ACKS_MAX);
-        let (node, agent) = (self.node.clone(), self.agent.clone());
+        let agent = self.agent.clone();
         tokio::spawn(async move {
             while let Ok(Some(update)) = updates.message().await {
-                let answer = one(&node, &agent, update).await;
+                let answer = one(&agent, update).await;
                 let refused = answer.is_err();
                 if sender.send(answer).await.is_err() || refused {
                     return;
@@ -57,17 +53,13 @@ impl BrokerControl for PushService {
 }
 
 /// Applies one update. A refusal ends the stream; the controller begins anew with a full state, or finds itself deposed.
-async fn one(
-    node: &Node,
-    agent: &AgentHandle,
-    update: v1::StateUpdate,
-) -> Result<v1::StateAck, Status> {
+async fn one(agent: &AgentHandle, update: v1::StateUpdate) -> Result<v1::StateAck, Status> {
     let update = StateUpdate::try_from(&update)?;
-    let version = update.version;
+    // The acknowledgement is one of the incarnation that the update was for; a new registration may come meanwhile (R8).
+    let (version, broker_epoch) = (update.version, update.target);
     let reports = agent
         .update(update)
         .await
         .map_err(|condition| Status::failed_precondition(condition.to_string()))?;
-    let broker_epoch = node.broker_epoch().unwrap_or(BrokerEpoch(0));
     Ok((&Ack { version, broker_epoch, reports }).into())
 }

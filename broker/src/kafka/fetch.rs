@@ -246,3 +246,181 @@ fn hint(
     let state = &image.topics.get(&TopicName::new(name).ok()?)?.partitions.get(&index)?.state;
     state.leader.map(|leader| (leader, state.leader_epoch))
 }
+
+#[cfg(test)]
+mod tests {
+    use barnabas_replica::{FetchPosition, FollowerFetch};
+    use barnabas_types::{Acks, BrokerEpoch, BrokerId};
+    use barnabas_wire::messages::StrBytes;
+    use barnabas_wire::messages::fetch_request::FetchTopic;
+
+    use super::*;
+    use crate::connection::Out;
+    use crate::partition::{Aftermath, Flush, Hosted};
+    use crate::testing::{Disk, LIFE, connection, node, produce, push, state, tp};
+
+    /// Broker 1 leads `t-0` in epoch 1; broker 2 is in the ISR.
+    struct Rig {
+        node: Arc<Node>,
+        hosted: Arc<Hosted>,
+        out: Arc<Out>,
+        _disk: Disk,
+        _client: tokio::net::TcpStream,
+    }
+
+    impl Rig {
+        async fn new() -> Self {
+            let (node, disk) = (node(), Disk::new());
+            let hosted = disk.host(&node, tp("t", 0));
+            state(&node, &hosted, push(1, 1, &[1, 2]));
+            let (out, client) = connection().await;
+            Self { node, hosted, out, _disk: disk, _client: client }
+        }
+
+        fn ask(&self, request: FetchRequest) -> Handled {
+            let context = RequestContext {
+                node: &self.node,
+                out: &self.out,
+                slot: self.out.reserve(),
+                version: 11,
+                correlation_id: 1,
+            };
+            handle(&context, request).unwrap()
+        }
+
+        /// One record more in the log, not committed.
+        fn write(&self, sequence: i32) {
+            produce(&self.node, &self.hosted, Acks::None, sequence, None);
+        }
+
+        fn commit(&self, log_end: i64) {
+            let position = FetchPosition {
+                incarnation: LIFE,
+                broker_epoch: BrokerEpoch(102),
+                leader_epoch: LeaderEpoch(1),
+                last_epoch: Some(LeaderEpoch(1)),
+                log_end: Offset(log_end),
+                flushed: Offset(log_end),
+                log_start: Offset(0),
+            };
+            let fetch = FollowerFetch { follower: BrokerId(2), position };
+            let mut after = Aftermath::default();
+            self.hosted.follower_fetch(self.node.now(), fetch, &mut after);
+            after.settle(&self.hosted, &*self.node, &mut Flush::default());
+        }
+
+        fn found(&self, request: &FetchRequest) -> (i16, usize) {
+            let found = read(&self.node, request);
+            (found.topics[0].1[0].error_code, found.bytes)
+        }
+    }
+
+    fn request(from: i64) -> FetchRequest {
+        let mut partition = FetchPartition::default();
+        partition.partition = 0;
+        partition.fetch_offset = from;
+        partition.current_leader_epoch = -1;
+        partition.partition_max_bytes = 1 << 20;
+        let mut topic = FetchTopic::default();
+        topic.topic = StrBytes::from("t");
+        topic.partitions.push(partition);
+        let mut request = FetchRequest::default();
+        request.replica_id = -1;
+        request.max_wait_ms = 60_000;
+        request.min_bytes = 1;
+        request.max_bytes = 1 << 20;
+        request.session_id = 0;
+        request.session_epoch = -1;
+        request.topics.push(topic);
+        request
+    }
+
+    #[tokio::test]
+    async fn a_fetch_waits_until_records_are_committed() {
+        let rig = Rig::new().await;
+        let Handled::Fetch(mut waiting) = rig.ask(request(0)) else { panic!("it waits") };
+        rig.write(0);
+        assert!(!waiting.parked.is_fired(), "written is not committed");
+        rig.commit(1);
+        assert!(waiting.parked.is_fired());
+        rig.out.woken().await;
+        assert!(waiting.answer(&rig.node, false).unwrap().is_some());
+        assert!(matches!(rig.ask(request(0)), Handled::Answered(_)), "there is something now");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_role_ends_the_wait() {
+        let rig = Rig::new().await;
+        let Handled::Fetch(mut waiting) = rig.ask(request(0)) else { panic!("it waits") };
+        state(&rig.node, &rig.hosted, push(2, 2, &[1, 2]));
+        assert!(waiting.parked.is_fired());
+        assert!(waiting.answer(&rig.node, false).unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn too_few_bytes_renew_the_wait_and_its_end_gives_them() {
+        let rig = Rig::new().await;
+        let mut asked = request(0);
+        asked.min_bytes = 1 << 16;
+        let Handled::Fetch(mut waiting) = rig.ask(asked) else { panic!("it waits") };
+        rig.write(0);
+        rig.commit(1);
+        assert!(!waiting.parked.is_fired());
+        waiting.parked.fire();
+        assert!(waiting.answer(&rig.node, false).unwrap().is_none());
+        assert!(!waiting.parked.is_fired(), "parked anew");
+        assert!(waiting.answer(&rig.node, true).unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_for_nothing_is_answered_at_once() {
+        let rig = Rig::new().await;
+        for change in [
+            |r: &mut FetchRequest| r.min_bytes = 0,
+            |r: &mut FetchRequest| r.max_wait_ms = 0,
+            |r: &mut FetchRequest| r.max_wait_ms = -1,
+            |r: &mut FetchRequest| r.topics.clear(),
+        ] {
+            let mut asked = request(0);
+            change(&mut asked);
+            assert!(matches!(rig.ask(asked), Handled::Answered(_)));
+        }
+    }
+
+    #[tokio::test]
+    async fn limits_below_one_batch_give_one_batch() {
+        let rig = Rig::new().await;
+        rig.write(0);
+        rig.write(1);
+        rig.commit(2);
+        let (code, both) = rig.found(&request(0));
+        assert_eq!(code, 0);
+        let mut narrow = request(0);
+        narrow.topics[0].partitions[0].partition_max_bytes = 0;
+        assert_eq!(rig.found(&narrow), (0, both / 2));
+        let mut narrow = request(0);
+        narrow.max_bytes = -1;
+        assert_eq!(rig.found(&narrow), (0, both / 2));
+    }
+
+    #[tokio::test]
+    async fn errors_are_kafkas_and_end_the_wait() {
+        let rig = Rig::new().await;
+        rig.write(0);
+        // Between HW and LEO there is nothing to read, and nothing wrong.
+        assert_eq!(rig.found(&request(1)), (0, 0));
+        let changes: [(fn(&mut FetchRequest), i16); 5] = [
+            (|r| r.topics[0].partitions[0].fetch_offset = 2, 1),
+            (|r| r.topics[0].partitions[0].partition = 7, 3),
+            (|r| r.topics[0].partitions[0].current_leader_epoch = 0, 74),
+            (|r| r.topics[0].partitions[0].current_leader_epoch = 2, 75),
+            (|r| r.replica_id = 2, 29),
+        ];
+        for (change, code) in changes {
+            let mut asked = request(0);
+            change(&mut asked);
+            assert_eq!(rig.found(&asked), (code, 0));
+            assert!(matches!(rig.ask(asked), Handled::Answered(_)));
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! request with a transactional id is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use barnabas_types::Condition;
 use barnabas_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
@@ -9,6 +10,8 @@ use barnabas_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use super::error_code;
 use crate::node::Node;
 
+/// How long a request may wait for a block of ids; those behind it wait for the same one.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What Kafka answers where there is no id.
 const NO_PRODUCER_ID: i64 = -1;
 
@@ -18,7 +21,11 @@ pub(super) async fn handle(
 ) -> InitProducerIdResponse {
     let given = match request.transactional_id {
         Some(_) => Err(Condition::UnsupportedVersion("transactions")),
-        None => node.producer_ids.next(&node.controller).await,
+        None => {
+            let next = node.producer_ids.next(&node.controller);
+            let given = tokio::time::timeout(PATIENCE, next).await;
+            given.unwrap_or(Err(Condition::RequestTimedOut))
+        }
     };
     let mut response = InitProducerIdResponse::default();
     match given {

@@ -145,14 +145,18 @@ async fn life(
     let (tail_lost, mark) = watch::channel(start.tail_lost);
     let agent = Agent::start(node.clone(), log_dir, tail_lost);
     let admin = AdminService::server(running.controller.clone(), controller, view);
-    let pushes = BrokerControlServer::new(PushService::new(node.clone(), agent.clone()))
+    let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
     let services = Server::builder()
         .add_service(pushes)
         .add_service(ControllerControlService::server(running.controller.clone()))
         .add_service(admin)
         .serve_with_incoming(TcpIncoming::from(grpc).with_nodelay(Some(true)));
-    let services = tokio::spawn(services);
+    let services = tokio::spawn(async move {
+        if let Err(error) = services.await {
+            tracing::error!(target: "controller", %error, "the control listener ended: this broker takes no pushes until it restarts");
+        }
+    });
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(tick(node.clone()));
