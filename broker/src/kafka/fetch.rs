@@ -409,7 +409,8 @@ mod tests {
         rig.write(0);
         // Between HW and LEO there is nothing to read, and nothing wrong.
         assert_eq!(rig.found(&request(1)), (0, 0));
-        let changes: [(fn(&mut FetchRequest), i16); 5] = [
+        type Change = fn(&mut FetchRequest);
+        let changes: [(Change, i16); 5] = [
             (|r| r.topics[0].partitions[0].fetch_offset = 2, 1),
             (|r| r.topics[0].partitions[0].partition = 7, 3),
             (|r| r.topics[0].partitions[0].current_leader_epoch = 0, 74),
