@@ -81,6 +81,8 @@ pub struct Agent {
     log_dir: LogDir,
     broker_epoch: Option<BrokerEpoch>,
     controller_epoch: ControllerEpoch,
+    /// Version of the newest image that was applied in the present controller's term.
+    version: u64,
     /// R22b: what was deleted here; older pushes never bring it back.
     tombstones: BTreeMap<TopicPartition, (Incarnation, LeaderEpoch, PartitionEpoch)>,
     /// Replicas whose logs could not be opened, with the error that was logged; tried again with each checkpoint.
@@ -105,6 +107,7 @@ impl Agent {
             log_dir,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
+            version: 0,
             tombstones: BTreeMap::new(),
             offline: BTreeMap::new(),
             tail_lost,
@@ -157,7 +160,9 @@ impl Agent {
 
     fn registered(&mut self, broker_epoch: BrokerEpoch, controller_epoch_min: ControllerEpoch) {
         self.broker_epoch = Some(broker_epoch);
-        self.controller_epoch = self.controller_epoch.max(controller_epoch_min);
+        if controller_epoch_min > self.controller_epoch {
+            (self.controller_epoch, self.version) = (controller_epoch_min, 0);
+        }
         for hosted in self.node.partitions.all() {
             let mut after = Aftermath::default();
             hosted.registered(self.node.now(), broker_epoch, &mut after);
@@ -179,7 +184,17 @@ impl Agent {
                 known: self.controller_epoch,
             });
         }
+        if update.controller_epoch > self.controller_epoch {
+            self.version = 0;
+        }
+        if update.version < self.version {
+            // Of a stream that the controller has given up: what it does not name may have been created since.
+            return Err(Condition::InvalidUpdateVersion {
+                reason: "a newer state of this controller was applied",
+            });
+        }
         self.controller_epoch = update.controller_epoch;
+        self.version = update.version;
         let gone =
             self.node.view.apply((update.controller, update.controller_epoch), &update.delta);
         // First of all: one update may delete a topic and bring its next life.

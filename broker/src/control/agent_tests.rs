@@ -15,6 +15,7 @@ struct Rig {
     agent: Agent,
     node: Arc<Node>,
     temp: TempDir,
+    version: u64,
 }
 
 impl Rig {
@@ -23,17 +24,27 @@ impl Rig {
         let (node, disk) = (node(), Disk::new());
         let Disk { log_dir, temp } = disk;
         let agent = Agent::new(node.clone(), log_dir, watch::channel(false).0);
-        let mut rig = Self { agent, node, temp };
+        let mut rig = Self { agent, node, temp, version: 0 };
         rig.agent.registered(MY_EPOCH, ControllerEpoch(3));
         rig
     }
 
     fn update(&mut self, controller_epoch: i32, delta: ClusterDelta) -> Result<(), Condition> {
+        self.version += 1;
+        self.update_at(controller_epoch, self.version, delta)
+    }
+
+    fn update_at(
+        &mut self,
+        controller_epoch: i32,
+        version: u64,
+        delta: ClusterDelta,
+    ) -> Result<(), Condition> {
         let update = StateUpdate {
             controller: BrokerId(9),
             controller_epoch: ControllerEpoch(controller_epoch),
             target: MY_EPOCH,
-            version: 1,
+            version,
             delta,
         };
         self.agent.update(&update).map(|_| ())
@@ -82,6 +93,19 @@ async fn r22_an_older_controller_and_another_target_are_refused() {
     let refused = rig.update(3, delta);
     assert!(matches!(refused, Err(Condition::StaleBrokerEpoch { .. })), "{refused:?}");
     assert!(rig.hosted().is_none() && !rig.directory("t-0").exists());
+}
+
+#[tokio::test]
+async fn r22_a_state_that_was_overtaken_deletes_nothing() {
+    let mut rig = Rig::new();
+    rig.update_at(3, 7, full(topic(LIFE, 5, &[1]))).unwrap();
+    let overtaken = rig.update_at(3, 6, full(BTreeMap::new()));
+    assert!(matches!(overtaken, Err(Condition::InvalidUpdateVersion { .. })), "{overtaken:?}");
+    assert!(rig.hosted().is_some());
+    rig.update_at(3, 7, full(topic(LIFE, 5, &[1]))).unwrap();
+    // Versions begin anew with each term.
+    rig.update_at(4, 1, full(BTreeMap::new())).unwrap();
+    assert!(rig.hosted().is_none());
 }
 
 #[tokio::test]
