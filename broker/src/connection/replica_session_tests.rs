@@ -54,13 +54,19 @@ impl Rig {
         self.out.flush();
     }
 
-    /// The next answer: index, LEO echoed, and HW with bytes of records or the error.
-    async fn answer(&mut self) -> Vec<Told> {
+    async fn frame(&mut self) -> Vec<u8> {
         let mut frame = vec![0; 4];
         self.client.read_exact(&mut frame).await.unwrap();
         let len = response_len(&frame, 1 << 20).unwrap().unwrap();
         frame.resize(len, 0);
         self.client.read_exact(&mut frame[4..]).await.unwrap();
+        frame
+    }
+
+    /// The next answer: index, LEO echoed, and HW with bytes of records or the error.
+    async fn answer(&mut self) -> Vec<Told> {
+        let frame = tokio::time::timeout(Duration::from_secs(10), self.frame());
+        let frame = frame.await.expect("an answer was sent");
         let (_, response) = ReplicaFetchResponse::decode(&Bytes::from(frame)).unwrap();
         let told = response.partitions.iter().map(|p| {
             let said = match &p.outcome {
@@ -167,6 +173,24 @@ async fn a_higher_high_watermark_waits_for_the_end_of_the_poll_and_is_then_told(
     rig.ask(next(1)).unwrap();
     rig.time_is_over();
     assert_eq!(rig.answer().await, [], "it is known there");
+}
+
+#[tokio::test]
+async fn a_high_watermark_that_moved_between_answer_and_next_position_is_told() {
+    let mut rig = Rig::new().await;
+    rig.produce(0);
+    rig.ask(first(0)).unwrap();
+    rig.answer().await;
+    // The ISR shrinks: committed without this follower, which has been told of records and has not asked again.
+    let mut alone = push(1, 1, &[1]);
+    alone.partition.state.partition_epoch = barnabas_types::PartitionEpoch(2);
+    state(&rig.node, &rig.hosted, alone);
+    rig.ask(request()).unwrap();
+    rig.time_is_over();
+    assert_eq!(rig.answer().await, [], "it has not said where it stands");
+    rig.ask(next(1)).unwrap();
+    rig.time_is_over();
+    assert_eq!(rig.answer().await, [(0, 1, Ok((1, 0)))]);
 }
 
 #[tokio::test]

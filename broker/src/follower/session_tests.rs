@@ -110,6 +110,10 @@ async fn a_long_introduction_comes_in_pieces_that_the_leader_takes() {
         session.answered = session.sent;
     }
     assert_eq!((named.len(), session.has_more()), (total, false));
+    // An answer may bring news of all of them.
+    session.due.extend(named);
+    assert_eq!(next(&mut session).positions.len(), PARTITIONS_PER_REQUEST_MAX);
+    assert!(session.has_more());
 }
 
 #[tokio::test]
