@@ -236,7 +236,7 @@ impl LogDir {
             }
         }
         if !dir.exists() {
-            self.shared.forget(partition)?;
+            self.shared.forget(std::slice::from_ref(partition))?;
             fs::create_dir(&dir).at("create directory", &dir)?;
             write_topic_id(&dir, topic_id)?;
             sync_dir(self.path())?;
@@ -245,23 +245,61 @@ impl LogDir {
         Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, start)
     }
 
-    /// Deletes a partition's directory: renamed first, so that a crash in the middle leaves no half partition. Drop its
-    /// [`Log`] before. That there is no such directory is fine.
+    /// Deletes a partition's directory; see [`LogDir::delete_all`].
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn delete(&self, partition: &TopicPartition) -> Result<(), LogError> {
-        let dir = self.path().join(partition.to_string());
-        if !dir.exists() {
-            return self.shared.forget(partition);
+        self.delete_all(std::slice::from_ref(partition))
+    }
+
+    /// Deletes the directories of partitions: renamed first, so that a crash in the middle leaves no half partition. Drop
+    /// their [`Log`]s before. That there is no such directory is fine.
+    ///
+    /// One sync of the directory and one write of each checkpoint for all of them: for a thousand partitions one by one
+    /// it would be thousands, while which the broker obeys no other push.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]: the first; the others are deleted nevertheless, and what was renamed is removed at the next start.
+    pub fn delete_all(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
+        let mut renamed = Vec::new();
+        let mut result = Ok(());
+        for partition in partitions {
+            let dir = self.path().join(partition.to_string());
+            if dir.exists() {
+                let target =
+                    read_topic_id(&dir).and_then(|id| self.rename(partition, id, "delete"));
+                match target {
+                    Ok(target) => renamed.push(target),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
         }
-        let topic_id = read_topic_id(&dir)?;
-        let renamed = self.rename_away(partition, topic_id, "delete")?;
-        fs::remove_dir_all(&renamed).at("remove", &renamed)
+        if !renamed.is_empty() {
+            sync_dir(self.path())?;
+        }
+        self.shared.forget(partitions)?;
+        for dir in renamed {
+            result = result.and(fs::remove_dir_all(&dir).at("remove", &dir));
+        }
+        result
     }
 
     /// Renames a partition's directory to `NAME.ID-SUFFIX` durably.
     fn rename_away(
+        &self,
+        partition: &TopicPartition,
+        topic_id: Option<TopicId>,
+        suffix: &str,
+    ) -> Result<PathBuf, LogError> {
+        let target = self.rename(partition, topic_id, suffix)?;
+        sync_dir(self.path())?;
+        self.shared.forget(std::slice::from_ref(partition))?;
+        Ok(target)
+    }
+
+    /// As [`LogDir::rename_away`], without the durable part.
+    fn rename(
         &self,
         partition: &TopicPartition,
         topic_id: Option<TopicId>,
@@ -285,8 +323,6 @@ impl LogDir {
             }
         }
         fs::rename(&dir, &target).at("rename", &dir)?;
-        sync_dir(self.path())?;
-        self.shared.forget(partition)?;
         Ok(target)
     }
 

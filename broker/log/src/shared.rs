@@ -107,14 +107,18 @@ impl Shared {
         }
     }
 
-    /// The directory of this partition is gone: nothing that was noted of it holds for a later one of the same name.
-    pub(crate) fn forget(&self, tp: &TopicPartition) -> Result<(), LogError> {
-        let (had_mark, had_point) = {
+    /// The directories of these partitions are gone: nothing that was noted of them holds for later ones of the same names.
+    pub(crate) fn forget(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
+        let (mut had_mark, mut had_point) = (false, false);
+        {
             let mut state = self.state();
-            state.whole.remove(tp);
-            state.unclean.remove(tp);
-            (state.high_watermarks.remove(tp).is_some(), state.recovery_points.remove(tp).is_some())
-        };
+            for tp in partitions {
+                state.whole.remove(tp);
+                state.unclean.remove(tp);
+                had_mark |= state.high_watermarks.remove(tp).is_some();
+                had_point |= state.recovery_points.remove(tp).is_some();
+            }
+        }
         if had_mark {
             self.write_high_watermarks()?;
         }

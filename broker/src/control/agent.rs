@@ -327,11 +327,24 @@ impl Agent {
     }
 
     fn delete_topic(&mut self, name: &TopicName, mine: BrokerEpoch) {
-        for hosted in self.node.partitions.all() {
-            if hosted.topic_partition.topic == *name {
-                self.drop_replica(&hosted, mine, true);
-            }
+        let all = self.node.partitions.all();
+        let of_topic = all.iter().filter(|hosted| hosted.topic_partition.topic == *name);
+        self.drop_replicas(of_topic, mine);
+    }
+
+    /// Ends replicas for good. Their directories go together: one by one they would hold up every other push.
+    fn drop_replicas<'a>(
+        &mut self,
+        replicas: impl Iterator<Item = &'a Arc<Hosted>>,
+        mine: BrokerEpoch,
+    ) {
+        let mut gone = Vec::new();
+        for hosted in replicas {
+            self.drop_replica(hosted, mine, false);
+            self.tombstones.insert(hosted.topic_partition.clone(), hosted.accepted());
+            gone.push(hosted.topic_partition.clone());
         }
+        self.delete_directories(&gone);
     }
 
     /// After a full state: replicas and directories of which it does not speak go (R22a holds: the epoch was checked).
@@ -345,20 +358,17 @@ impl Agent {
                 .and_then(|topic| topic.partitions.get(&tp.partition))
                 .is_some_and(|partition| partition.assigned_replicas.contains(&me))
         };
-        for hosted in self.node.partitions.all() {
-            if !wanted(&hosted.topic_partition) {
-                self.drop_replica(&hosted, mine, true);
-            }
-        }
+        let all = self.node.partitions.all();
+        self.drop_replicas(all.iter().filter(|hosted| !wanted(&hosted.topic_partition)), mine);
         if self.swept {
             return;
         }
         self.swept = true;
         match self.log_dir.partitions() {
             Ok(found) => {
-                for (tp, _) in found.iter().filter(|(tp, _)| !wanted(tp)) {
-                    self.delete_directory(tp);
-                }
+                let gone: Vec<_> =
+                    found.into_iter().map(|(tp, _)| tp).filter(|tp| !wanted(tp)).collect();
+                self.delete_directories(&gone);
             }
             Err(error) => {
                 tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "the data directory cannot be listed; nothing is swept");
@@ -400,18 +410,17 @@ impl Agent {
         let tp = &hosted.topic_partition;
         self.tombstones.insert(tp.clone(), hosted.accepted());
         self.node.partitions.remove(tp);
-        self.delete_directory(tp);
+        self.delete_directories(std::slice::from_ref(tp));
     }
 
-    fn delete_directory(&mut self, tp: &TopicPartition) {
-        let (topic, partition) = (&tp.topic, tp.partition);
-        match self.log_dir.delete(tp) {
-            Ok(()) => {
-                tracing::info!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "replica deleted");
-            }
-            Err(error) => {
-                tracing::error!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, %error, "the replica's directory cannot be deleted");
-            }
+    fn delete_directories(&self, partitions: &[TopicPartition]) {
+        let result = self.log_dir.delete_all(partitions);
+        for tp in partitions {
+            let (topic, partition) = (&tp.topic, tp.partition);
+            tracing::info!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "replica deleted");
+        }
+        if let Err(error) = result {
+            tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "a deleted replica's directory cannot be removed; the next start tries again");
         }
     }
 

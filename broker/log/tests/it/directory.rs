@@ -180,6 +180,27 @@ fn deletion_leaves_nothing_also_when_interrupted() {
 }
 
 #[test]
+fn several_partitions_are_deleted_together_and_one_failure_spares_the_others() {
+    let world = World::new("delete-all", TINY);
+    let (dir, log) = world.start();
+    drop(log);
+    for name in ["u", "v", "w"] {
+        drop(dir.open(&tp(name), ID, TINY).unwrap());
+    }
+    dir.write_high_watermarks(&BTreeMap::from([(tp("u"), Offset(3)), (tp("w"), Offset(5))]))
+        .unwrap();
+    // Not a directory: its topic id cannot be read.
+    let bad = world.path().join("v-0").join("partition.metadata");
+    fs::remove_file(&bad).unwrap();
+    fs::create_dir(&bad).unwrap();
+    assert!(dir.delete_all(&[tp("t"), tp("v"), tp("absent"), tp("u")]).is_err());
+    assert!(!world.partition().exists() && !world.path().join("u-0").exists());
+    assert_eq!(dir.high_watermark_of(&tp("u")), None);
+    assert_eq!(dir.high_watermark_of(&tp("w")), Some(Offset(5)));
+    assert!(world.path().join("w-0").is_dir());
+}
+
+#[test]
 fn the_longest_topic_name_can_be_deleted() {
     let world = World::new("long", TINY);
     let (dir, log) = world.start();
