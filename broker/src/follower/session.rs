@@ -75,6 +75,8 @@ struct Session<'a> {
     due: BTreeSet<u32>,
     /// Refused ones: when to name them again. At most one entry a member.
     retries: BTreeSet<(Instant, u32)>,
+    /// When those outside the ISR are named again.
+    outsiders_at: Instant,
     /// Requests sent and answered in this session; answers come in order.
     sent: u64,
     answered: u64,
@@ -119,6 +121,7 @@ impl<'a> Session<'a> {
             resting: VecDeque::new(),
             due: BTreeSet::new(),
             retries: BTreeSet::new(),
+            outsiders_at: Instant::now(),
             sent: 0,
             answered: 0,
             correlation_id: 0,
@@ -135,6 +138,9 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.take_retries();
+            if self.in_flight() == 0 {
+                self.name_outsiders(wait);
+            }
             let urgent = !self.due.is_empty() || !forgotten.is_empty();
             if self.in_flight() == 0 || (urgent && self.in_flight() < IN_FLIGHT_MAX) {
                 if self.in_flight() == 0 {
@@ -262,6 +268,26 @@ impl<'a> Session<'a> {
             self.retries.pop_first();
             if let Some(member) = self.member(index) {
                 member.retry_at = None;
+                self.due.insert(index);
+            }
+        }
+    }
+
+    /// Names the partitions of which this broker is no ISR member, though they stand where they stood. The leader judges
+    /// who may join when it hears a position (R12); one that it heard just before it learnt that this follower had left
+    /// the ISR would otherwise be the last, and an idle partition would stay under-replicated for ever (I12).
+    fn name_outsiders(&mut self, every: Duration) {
+        let now = Instant::now();
+        if now < self.outsiders_at {
+            return;
+        }
+        self.outsiders_at = now + every;
+        for (index, member) in (0..).zip(&self.members) {
+            // A refused one has its own time.
+            if let Some(member) = member
+                && member.retry_at.is_none()
+                && !member.hosted.is_isr_member_under(self.broker_epoch)
+            {
                 self.due.insert(index);
             }
         }

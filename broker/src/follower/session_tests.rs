@@ -181,3 +181,28 @@ async fn records_and_marks_are_taken_and_the_partition_is_named_at_once() {
     session.apply_one(late, &mut Flush::default());
     assert_eq!((session.retries.len(), session.due.len()), (0, 1));
 }
+
+#[tokio::test]
+async fn i12_a_partition_outside_the_isr_is_named_again_and_again() {
+    let (node, disk) = (node(), Disk::new());
+    let fetcher = Fetcher::new(BrokerId(2));
+    let (mut session, _leader) = session(&fetcher, &node).await;
+    fetcher.add(&follower(&disk, &node, 0));
+    let outsider = disk.host(&node, tp("t", 1));
+    state(&node, &outsider, push(2, 1, &[2]));
+    fetcher.add(&outsider);
+    assert_eq!(next(&mut session).positions.len(), 2);
+    for _ in 0..2 {
+        session.name_outsiders(Duration::ZERO);
+        let named: Vec<_> = next(&mut session).positions.iter().map(|p| p.index).collect();
+        assert_eq!(named, [1], "the ISR member has nothing new to say");
+    }
+    session.name_outsiders(Duration::from_secs(60));
+    next(&mut session);
+    session.name_outsiders(Duration::from_secs(60));
+    assert!(next(&mut session).positions.is_empty(), "not with every request");
+    session.outsiders_at = Instant::now();
+    session.apply_one(refused(1), &mut Flush::default());
+    session.name_outsiders(Duration::ZERO);
+    assert!(session.due.is_empty(), "a refused one waits for its time");
+}
