@@ -7,8 +7,8 @@ use barnabas_log::testing::{BatchBuilder, TempDir};
 use barnabas_log::{LogConfig, LogDir};
 use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, ClusterId, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch,
-    Partition, PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
+    Acks, BrokerEpoch, BrokerId, BrokerImage, ClusterId, ControllerEpoch, FlushMode, Incarnation,
+    LeaderEpoch, Partition, PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -52,6 +52,18 @@ pub(crate) fn node() -> Arc<Node> {
         control: Handle::current(),
         data: Handle::current(),
     })
+}
+
+/// What the controller tells of a registered broker.
+pub(crate) fn registered(epoch: BrokerEpoch) -> BrokerImage {
+    BrokerImage {
+        epoch,
+        host: "127.0.0.1".into(),
+        port: 9092,
+        control_address: "127.0.0.1:9192".into(),
+        rack: None,
+        tail_lost: false,
+    }
 }
 
 /// A data directory with replicas of one broker.

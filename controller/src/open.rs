@@ -122,6 +122,21 @@ pub(crate) async fn cluster_id<Z: ZooKeeper>(
     found.ok_or_else(|| failed(format!("{} vanished", paths::CLUSTER_ID)))
 }
 
+/// Whether any topic exists; if so, a broker without data may be one that has lost it (R6).
+///
+/// # Errors
+/// [`Error::ZooKeeper`].
+pub(crate) async fn has_topics<Z: ZooKeeper>(client: &Z, address: &str) -> Result<bool, Error> {
+    let list = Request::Children { path: paths::TOPICS.into(), watch: false };
+    match ask(client, &list).await {
+        Ok(Reply::Children(topics)) => Ok(!topics.is_empty()),
+        Ok(_) => Ok(false),
+        Err(error) => {
+            Err(Error::ZooKeeper { connect: address.to_owned(), reason: error.to_string() })
+        }
+    }
+}
+
 async fn read_cluster_id<Z: ZooKeeper>(client: &Z) -> Result<Option<ClusterId>, String> {
     ask(client, &Request::Sync).await.map_err(|error| error.to_string())?;
     let get = Request::Get { path: paths::CLUSTER_ID.into(), watch: false };

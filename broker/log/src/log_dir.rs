@@ -54,6 +54,8 @@ pub struct StartKind {
 pub struct LogDir {
     shared: Arc<Shared>,
     meta: Option<Meta>,
+    /// It had no `meta.properties` when it was locked.
+    is_new: bool,
     _lock: File,
 }
 
@@ -79,7 +81,28 @@ impl LogDir {
             Err(TryLockError::Error(error)) => return Err(error).at("lock", &lock_path),
         }
         let shared = Arc::new(Shared::read(path)?);
-        Ok(Self { shared, meta: read_meta(&path.join(META))?, _lock: file })
+        let meta = read_meta(&path.join(META))?;
+        Ok(Self { shared, is_new: meta.is_none(), meta, _lock: file })
+    }
+
+    /// Whether it belonged to nobody when it was locked: whatever its broker had before is not here (R6).
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Takes back what a start that came to nothing has left in a new directory, and lets go of it. A directory that was
+    /// somebody's before stays as it is.
+    pub fn abandon(self) {
+        if !self.is_new {
+            return;
+        }
+        // Best effort: what stays is a few bytes that the next start overwrites.
+        for name in [META, BOOT_ID, TAIL_LOST, LOCK] {
+            let _ = remove_if_there(&self.path().join(name));
+        }
+        // Only an empty directory goes.
+        let _ = fs::remove_dir(self.path());
     }
 
     /// Where it is.

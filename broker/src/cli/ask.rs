@@ -77,6 +77,10 @@ fn of_status(admin: &str, status: &Status) -> CliError {
                 "the broker at {admin} did not answer ({message}); try again, or name another with --admin"
             ))
         }
+        Code::Unknown | Code::Internal => CliError::Unreachable(format!(
+            "what listens at {admin} does not speak gRPC ({message}); --admin takes the address of a broker's admin.listener, \
+                 by default port 9192"
+        )),
         code => CliError::Refused(format!("the broker at {admin} refused: {message} ({code:?})")),
     }
 }

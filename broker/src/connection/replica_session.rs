@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barnabas_log::ReadRange;
 use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
-use barnabas_types::{Condition, Incarnation, Offset, TopicPartition};
+use barnabas_types::{BrokerEpoch, Condition, Incarnation, Offset, TopicPartition};
 use barnabas_wire::{
     IntroducedPartition, PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome,
     ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse, Segment,
@@ -331,6 +331,15 @@ impl Entry {
             self.reply = Some(FetchReply::Refused(Condition::UnknownTopicOrPartition));
             return Some(READY);
         };
+        let asked = fetch.position.broker_epoch;
+        let registered = node.view.image().brokers.get(&fetch.follower).map(|broker| broker.epoch);
+        let present = registered.unwrap_or(BrokerEpoch(-1));
+        if asked > present {
+            // An incarnation of which the controller has not told yet, or a forged one: noting it would shut out the true
+            // follower for the rest of this leader epoch (R30). The follower asks again.
+            self.reply = Some(FetchReply::Refused(Condition::StaleBrokerEpoch { asked, present }));
+            return Some(READY);
+        }
         let mut after = Aftermath::default();
         let reply = hosted.follower_fetch(node.now(), fetch, &mut after);
         after.settle(hosted, &**node, flush);

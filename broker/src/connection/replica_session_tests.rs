@@ -1,12 +1,16 @@
 //! A leader's side of a follower's session: what is answered at once, what waits, what is never forgotten.
 
-use barnabas_types::{Acks, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset};
+use std::collections::BTreeMap;
+
+use barnabas_types::{
+    Acks, BrokerEpoch, BrokerId, ClusterDelta, ClusterId, ControllerEpoch, LeaderEpoch, Offset,
+};
 use barnabas_wire::{PartitionPosition, response_len};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::testing::{CLUSTER, Disk, LIFE, connection, node, produce, push, state, tp};
+use crate::testing::{CLUSTER, Disk, LIFE, connection, node, produce, push, registered, state, tp};
 
 type Told = (u32, i64, Result<(i64, usize), i16>);
 
@@ -25,6 +29,9 @@ impl Rig {
         let (node, disk) = (node(), Disk::new());
         let hosted = disk.host(&node, tp("t", 0));
         state(&node, &hosted, push(1, 1, &[1, 2]));
+        let brokers = BTreeMap::from([(BrokerId(2), registered(BrokerEpoch(102)))]);
+        let delta = ClusterDelta { full: true, brokers: Some(brokers), ..ClusterDelta::default() };
+        node.view.apply((BrokerId(9), ControllerEpoch(1)), &delta);
         let (out, client) = connection().await;
         let session = ReplicaSession::new(out.clone());
         Self { node, disk, hosted, session, out, client }
@@ -279,4 +286,16 @@ async fn a_full_request_and_the_end_leave_nothing_behind() {
     assert_eq!(rig.hosted.sessions(), 1);
     rig.session.end();
     assert_eq!(rig.hosted.sessions(), 0);
+}
+
+#[tokio::test]
+async fn r30_an_epoch_that_the_controller_has_not_told_is_refused_and_shuts_nobody_out() {
+    let mut rig = Rig::new().await;
+    let forged = ReplicaFetchRequest { broker_epoch: BrokerEpoch(1 << 62), ..first(0) };
+    rig.ask(forged).unwrap();
+    assert_eq!(rig.answer().await, [(0, 0, Err(77))]);
+    rig.ask(next(0)).unwrap();
+    rig.produce(0);
+    assert!(!rig.waits());
+    assert!(matches!(rig.answer().await[..], [(0, 0, Ok((_, 1..)))]), "the true one is served");
 }

@@ -102,9 +102,19 @@ async fn life(
     let kafka = bind(&config.listener, "listeners").await?;
     let grpc = bind(&config.admin_listener, "admin.listener").await?;
     let mut log_dir = LogDir::lock(&config.log_dir)?;
-    let opened = barnabas_controller::open(zookeeper(config, &log_dir)).await?;
+    let opened = match barnabas_controller::open(zookeeper(config, &log_dir)).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            log_dir.abandon();
+            return Err(error.into());
+        }
+    };
     let cluster_id = opened.cluster_id().clone();
     let directory_id = log_dir.bind(config.broker_id, &cluster_id)?;
+    if log_dir.is_new() && opened.has_topics() {
+        // R6: this broker may have been here before, with another directory.
+        log_dir.mark_tail_lost()?;
+    }
     let start = log_dir.begin()?;
     let registration = BrokerNode {
         host: config.advertised_listener.host.clone(),
@@ -122,6 +132,7 @@ async fn life(
                 // Nothing was opened: the next start need not recover.
                 log_dir.close(true)?;
             }
+            log_dir.abandon();
             return Err(error.into());
         }
     };

@@ -48,6 +48,7 @@ pub struct Opened<C: Connect = Servers> {
     connect: C,
     first: Live<C::Client>,
     cluster_id: ClusterId,
+    has_topics: bool,
 }
 
 /// Connects to ZooKeeper, checks that it is the data directory's cluster, and makes the base tree where it is missing.
@@ -68,14 +69,19 @@ pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<
     let address = &config.zookeeper_connect;
     let patience = Duration::from_millis(config.connection_timeout_ms);
     let first = open::connect_first(&connect, address, patience).await?;
-    let cluster_id = match open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await {
-        Ok(id) => id,
+    let read = async {
+        let id = open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await?;
+        Ok((id, open::has_topics(&first.0, address).await?))
+    };
+    match read.await {
+        Ok((cluster_id, has_topics)) => {
+            Ok(Opened { config, connect, first, cluster_id, has_topics })
+        }
         Err(error) => {
             crate::zookeeper::ZooKeeper::close(&first.0);
-            return Err(error);
+            Err(error)
         }
-    };
-    Ok(Opened { config, connect, first, cluster_id })
+    }
 }
 
 impl<C: Connect> Opened<C> {
@@ -83,6 +89,13 @@ impl<C: Connect> Opened<C> {
     #[must_use]
     pub fn cluster_id(&self) -> &ClusterId {
         &self.cluster_id
+    }
+
+    /// Whether the cluster has topics. A broker that comes without data into such a cluster may have lost it, and has to
+    /// say so (R6); in a cluster without topics there is nothing to lose.
+    #[must_use]
+    pub fn has_topics(&self) -> bool {
+        self.has_topics
     }
 
     /// Registers the broker and takes part in elections from then on. Call it when the listeners are bound: the

@@ -140,3 +140,33 @@ async fn r6_a_wiped_replica_comes_back_from_the_others() -> Outcome<()> {
     }
     Ok(())
 }
+
+/// The last ISR member comes back without its data, and first. Leading, it would have the other cut away everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r6_a_wiped_last_isr_member_does_not_lead_before_the_longer_log_is_back() -> Outcome<()> {
+    let mut cluster = Cluster::start(options()).await?;
+    let znodes = cluster.znodes().await?;
+    topic(&cluster, NewTopic { name: "t", partitions: 1, replication_factor: 2, configs: &[] })
+        .await?;
+    produce(&cluster, "t", 0, 2000)?;
+    let isr: Vec<i64> =
+        znodes.partitions("t").await?.values().flat_map(|state| state.isr.clone()).collect();
+    let [first, last] = isr[..] else { return Err(format!("two replicas, not {isr:?}").into()) };
+    cluster.broker(i32::try_from(first)?).kill().await?;
+    until_isr(&znodes, "t", &[last]).await?;
+    let last_broker = i32::try_from(last)?;
+    cluster.broker(last_broker).kill().await?;
+    cluster.broker(last_broker).wipe()?;
+    cluster.broker(last_broker).start()?;
+    wait_for("nobody leads", SETTLE_MAX, || async {
+        let states = znodes.partitions("t").await.ok()?;
+        states.values().all(|state| state.leader == -1).then_some(())
+    })
+    .await?;
+    until_registered(&znodes, &(1..=3).filter(|id| *id != first).collect::<Vec<_>>()).await?;
+    let leaderless = znodes.partitions("t").await?;
+    cluster.broker(i32::try_from(first)?).start()?;
+    cluster.until_healed_since("t", 2, &leaderless).await?;
+    assert_eq!(consume(&cluster, "t")?, (0..2000).collect::<Vec<_>>());
+    Ok(())
+}

@@ -272,3 +272,22 @@ fn d9_a_thousand_partitions_open_clean_and_unclean_and_hold_no_descriptor() {
     run(true);
     run(false);
 }
+
+#[test]
+fn a_start_that_came_to_nothing_leaves_a_new_directory_as_it_was_and_an_old_one_alone() {
+    let world = World::new("abandoned", TINY);
+    let path = world.path().join("new");
+    let mut dir = LogDir::lock(&path).unwrap();
+    dir.bind(BrokerId(1), &ClusterId("c".into())).unwrap();
+    dir.mark_tail_lost().unwrap();
+    dir.begin_under("a").unwrap();
+    dir.abandon();
+    assert!(!path.exists());
+    let mut dir = LogDir::lock(&path).unwrap();
+    let id = dir.bind(BrokerId(1), &ClusterId("c".into())).unwrap();
+    drop(dir);
+    let dir = LogDir::lock(&path).unwrap();
+    assert!(!dir.is_new());
+    dir.abandon();
+    assert_eq!(LogDir::lock(&path).unwrap().meta().unwrap().directory_id, Some(id));
+}
