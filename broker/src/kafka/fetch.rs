@@ -24,8 +24,8 @@ use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 use crate::partition::ParkedFetch;
 
-/// Largest answer, in bytes of records, whatever the client asks for.
-const RESPONSE_BYTES_MAX: usize = 50 << 20;
+/// Largest answer, in bytes of records, whatever the client asks for: what one slow reader can hold in memory.
+const RESPONSE_BYTES_MAX: usize = 8 << 20;
 
 /// A fetch that waits for bytes.
 pub(crate) struct WaitingFetch {
