@@ -16,7 +16,9 @@ fn options() -> Options {
 /// Produces numbered lines to all partitions and waits for their acknowledgement by all ISR members.
 fn produce(cluster: &Cluster, topic: &str, from: usize, to: usize) -> Outcome<()> {
     let lines: String = (from..to).map(|n| format!("{n}\n")).collect();
-    let arguments = ["-P", "-t", topic, "-X", "acks=all"];
+    // Not sticky: a fast broker would otherwise leave partitions empty.
+    let spread = "sticky.partitioning.linger.ms=0";
+    let arguments = ["-P", "-t", topic, "-X", "acks=all", "-X", spread];
     let output = kcat::run(&cluster.bootstrap(), &arguments, lines.as_bytes())?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
