@@ -56,6 +56,8 @@ pub(crate) enum DevError {
         "port {port} ({of}) is taken ({source}); stop what listens there, or choose others with {option}"
     )]
     PortTaken { port: u16, of: String, option: &'static str, source: io::Error },
+    #[error("port {port} would be both {of} and {other}; choose others with {option}")]
+    Overlap { port: u16, of: String, other: String, option: &'static str },
     #[error(
         "{option} {port} leaves no room for {brokers} brokers below 65536; choose a lower port"
     )]
@@ -165,10 +167,13 @@ impl Cluster {
             ]
         });
         // All are held until all are checked, so that two of ours cannot be the same one.
-        let mut held = Vec::new();
+        let mut held: Vec<(u16, String, TcpListener)> = Vec::new();
         for (port, of, option) in std::iter::once(zookeeper).chain(wanted) {
+            if let Some((_, other, _)) = held.iter().find(|(taken, _, _)| *taken == port) {
+                return Err(DevError::Overlap { port, of, other: other.clone(), option });
+            }
             match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-                Ok(listener) => held.push(listener),
+                Ok(listener) => held.push((port, of, listener)),
                 Err(source) => return Err(DevError::PortTaken { port, of, option, source }),
             }
         }

@@ -42,17 +42,27 @@ impl ClusterVerb {
             id if id < 0 => "none".to_owned(),
             id => format!("broker {id}, epoch {}", cluster.controller_epoch),
         };
-        println!("cluster     {}", printable(&cluster.cluster_id));
-        println!("controller  {controller}");
-        println!("topics      {}, {} partitions", cluster.topics, cluster.partitions);
-        println!(
-            "unwell      {} offline, {} under-replicated, {} under min.insync.replicas",
-            cluster.offline_partitions,
-            cluster.under_replicated_partitions,
-            cluster.under_min_isr_partitions
-        );
-        println!("answered by broker {}\n", cluster.answered_by);
-        print!("{}", table(&BROKER_COLUMNS, &brokers));
+        say!("cluster     {}", printable(&cluster.cluster_id));
+        say!("controller  {controller}");
+        if cluster.controller_id < 0 {
+            say!("topics      not known: no controller has told this broker of the cluster yet");
+        } else {
+            say!("topics      {}, {} partitions", cluster.topics, cluster.partitions);
+            say!(
+                "unwell      {} offline, {} under-replicated, {} under min.insync.replicas",
+                cluster.offline_partitions,
+                cluster.under_replicated_partitions,
+                cluster.under_min_isr_partitions
+            );
+        }
+        say!("answered by broker {}\n", cluster.answered_by);
+        if !cluster.zookeeper_connected {
+            eprintln!(
+                "barnabas: broker {} has no connection to ZooKeeper; what it says may be old",
+                cluster.answered_by
+            );
+        }
+        say!("{}", table(&BROKER_COLUMNS, &brokers).trim_end());
         Ok(())
     }
 }
@@ -64,7 +74,7 @@ impl BrokerVerb {
         if asking.json {
             print_json(&Value::Array(brokers));
         } else {
-            print!("{}", table(&BROKER_COLUMNS, &brokers));
+            say!("{}", table(&BROKER_COLUMNS, &brokers).trim_end());
         }
         Ok(())
     }
@@ -89,6 +99,7 @@ fn full(cluster: &DescribeClusterResponse, brokers: Vec<Value>) -> Value {
         "under_replicated_partitions": cluster.under_replicated_partitions,
         "under_min_isr_partitions": cluster.under_min_isr_partitions,
         "answered_by": cluster.answered_by,
+        "zookeeper_connected": cluster.zookeeper_connected,
     })
 }
 

@@ -2,6 +2,13 @@
 //!
 //! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached.
 
+/// `println!` that ends the command quietly when nobody reads its output any more (`barnabas topic list | head`).
+macro_rules! say {
+    ($($argument:tt)*) => {
+        $crate::cli::say_line(format_args!($($argument)*))
+    };
+}
+
 mod ask;
 mod cluster;
 mod run;
@@ -51,7 +58,8 @@ pub(crate) struct Asking {
         long,
         value_name = "HOST:PORT",
         env = "BARNABAS_ADMIN",
-        default_value = "127.0.0.1:9192"
+        default_value = "127.0.0.1:9192",
+        value_parser = admin_address
     )]
     admin: String,
     /// Print JSON instead of a table.
@@ -98,6 +106,20 @@ pub(crate) fn main() -> ExitCode {
             error.exit_code()
         }
     }
+}
+
+fn say_line(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// `HOST:PORT`.
+fn admin_address(text: &str) -> Result<String, String> {
+    let expected = "expected HOST:PORT of a broker's admin.listener, for instance 127.0.0.1:9192";
+    let address = barnabas_broker::config::HostPort::parse(text).ok_or(expected)?;
+    Ok(address.to_string())
 }
 
 /// `K=V`.

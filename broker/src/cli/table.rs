@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Prints one JSON document on stdout.
 pub(super) fn print_json(value: &Value) {
-    println!("{value:#}");
+    say!("{value:#}");
 }
 
 /// The rows (JSON objects) as a table with the given columns, each as wide as its longest cell.

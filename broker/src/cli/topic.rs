@@ -104,7 +104,7 @@ fn create(args: CreateArgs) -> Result<(), CliError> {
     if args.asking.json {
         print_json(&row);
     } else {
-        println!(
+        say!(
             "{} topic '{}': {} partitions, replication factor {}",
             if args.validate_only { "would create" } else { "created" },
             printable(&topic.name),
@@ -122,7 +122,7 @@ fn list(asking: &Asking) -> Result<(), CliError> {
         print_json(&Value::Array(rows));
     } else {
         let columns = ["name", "partitions", "replication_factor", "offline", "under_replicated"];
-        print!("{}", table(&columns, &rows));
+        say!("{}", table(&columns, &rows).trim_end());
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
     }
     for (i, topic) in answer.topics.iter().enumerate() {
         let value = full(topic);
-        println!(
+        say!(
             "{}topic {}  id {}",
             if i > 0 { "\n" } else { "" },
             printable(&topic.name),
@@ -147,7 +147,7 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
         if let Value::Object(configs) = &value["configs"] {
             let shown: Vec<String> =
                 configs.iter().map(|(k, v)| format!("{k}={}", cell(v))).collect();
-            println!("  {}", shown.join("  "));
+            say!("  {}", shown.join("  "));
         }
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
         let columns = [
@@ -159,7 +159,7 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
             "replicas",
             "isr",
         ];
-        print!("{}", table(&columns, &rows));
+        say!("{}", table(&columns, &rows).trim_end());
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
     let answer = ask(asking, |mut client| async move { client.delete_topic(request).await })?;
     match answer.result {
         Some(Deleted::Deleted(topic)) if asking.json => print_json(&json!({"name": topic.name})),
-        Some(Deleted::Deleted(topic)) => println!("deleted topic '{}'", printable(&topic.name)),
+        Some(Deleted::Deleted(topic)) => say!("deleted topic '{}'", printable(&topic.name)),
         // The condition itself does not name the topic.
         Some(Deleted::Failure(refusal)) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
             return Err(absent(&name));

@@ -75,13 +75,22 @@ impl Admin for AdminService {
         _request: Request<v1::DescribeClusterRequest>,
     ) -> Result<Response<v1::DescribeClusterResponse>, Status> {
         let (image, cluster_id) = (self.view.image(), self.view.cluster_id());
-        Ok(Response::new(describe::cluster(&image, &cluster_id, self.view.me())))
+        let mut response = describe::cluster(&image, &cluster_id, self.view.me());
+        response.zookeeper_connected = self.anywhere.is_connected();
+        Ok(Response::new(response))
     }
 
     async fn describe_topics(
         &self,
         request: Request<v1::DescribeTopicsRequest>,
     ) -> Result<Response<v1::DescribeTopicsResponse>, Status> {
+        if !self.anywhere.is_informed().await {
+            // An empty answer would say that there are no topics.
+            return Err(Status::unavailable(format!(
+                "no controller has told broker {} of the cluster yet",
+                self.view.me()
+            )));
+        }
         Ok(Response::new(describe::topics(&self.view.image(), &request.get_ref().names)))
     }
 }

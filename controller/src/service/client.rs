@@ -118,7 +118,30 @@ impl ControllerClient {
                     self.until_known(created.topic_id).await;
                     return Ok(created);
                 }
+                // Whoever asked is told about the cluster, not about this broker.
+                Err(Condition::NotController) => return Err(Condition::NoController),
                 answer => return answer,
+            }
+        }
+    }
+
+    /// Whether this broker has its connection to ZooKeeper.
+    pub(super) fn is_connected(&self) -> bool {
+        self.membership.borrow().connected
+    }
+
+    /// Whether a controller has told this broker of the cluster; waits for it as long as for an election.
+    pub(super) async fn is_informed(&self) -> bool {
+        let mut changes = self.view.changes();
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            changes.mark_unchanged();
+            if self.view.image().controller.is_some() {
+                return true;
+            }
+            match tokio::time::timeout_at(deadline, changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return false,
             }
         }
     }
@@ -156,6 +179,7 @@ impl ControllerClient {
                 Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
                     self.look_again().await
                 }
+                Err(Condition::NotController) => return Err(Condition::NoController),
                 answer => return answer,
             }
         }

@@ -90,7 +90,9 @@ pub enum Condition {
     #[error("this broker is not the controller")]
     NotController,
     /// No controller is elected at present, or it cannot be reached.
-    #[error("no controller can be reached; try again")]
+    #[error(
+        "no controller can be reached; see whether ZooKeeper is (barnabas cluster describe), and try again"
+    )]
     NoController,
     /// The topic exists.
     #[error("topic '{0}' exists")]
