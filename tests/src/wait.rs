@@ -6,7 +6,12 @@ use std::time::{Duration, Instant};
 use crate::Outcome;
 
 /// How often a condition is looked at.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Until the next look at a condition.
+pub async fn next_look() {
+    tokio::time::sleep(LOOK_INTERVAL).await;
+}
 
 /// Looks at `condition` until it yields a value.
 ///
@@ -28,6 +33,6 @@ where
         if started.elapsed() > deadline {
             return Err(format!("{what}: not within {:.1} s", deadline.as_secs_f64()).into());
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        next_look().await;
     }
 }

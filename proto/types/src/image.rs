@@ -151,3 +151,112 @@ pub struct ClusterDelta {
     /// Topics that were deleted, with the incarnation that was.
     pub deleted: Vec<(TopicName, Incarnation)>,
 }
+
+impl ClusterImage {
+    /// Takes over a push. A full one replaces everything; the topics that it no longer names are returned, as are those
+    /// that a delta names as deleted. The caller has checked the controller's epoch; pushes of one controller come in order.
+    pub fn apply(
+        &mut self,
+        controller: (BrokerId, ControllerEpoch),
+        delta: &ClusterDelta,
+    ) -> Vec<TopicName> {
+        let gone: Vec<TopicName> = if delta.full {
+            self.topics.keys().filter(|name| !delta.topics.contains_key(*name)).cloned().collect()
+        } else {
+            let known = |name: &TopicName| self.topics.get(name).map(|topic| topic.incarnation);
+            let deleted = delta.deleted.iter();
+            deleted
+                .filter(|(name, incarnation)| known(name).is_some_and(|i| i <= *incarnation))
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        self.controller = Some(controller);
+        if let Some(brokers) = &delta.brokers {
+            self.brokers.clone_from(brokers);
+        } else if delta.full {
+            self.brokers.clear();
+        }
+        for name in &gone {
+            self.topics.remove(name);
+        }
+        for (name, topic) in &delta.topics {
+            self.merge(name, topic, delta.full);
+        }
+        gone
+    }
+
+    /// Takes over a changed topic; a partition's older state never replaces a newer one of the same incarnation (R27).
+    fn merge(&mut self, name: &TopicName, topic: &TopicImage, full: bool) {
+        match self.topics.get_mut(name) {
+            Some(known) if known.incarnation == topic.incarnation => {
+                known.config = topic.config;
+                for (index, partition) in &topic.partitions {
+                    let newer = known.partitions.get(index).is_none_or(|p| {
+                        (p.state.leader_epoch, p.state.partition_epoch)
+                            <= (partition.state.leader_epoch, partition.state.partition_epoch)
+                    });
+                    if newer {
+                        known.partitions.insert(*index, partition.clone());
+                    }
+                }
+                if full {
+                    known.partitions.retain(|index, _| topic.partitions.contains_key(index));
+                }
+            }
+            Some(known) if known.incarnation > topic.incarnation => {}
+            _ => {
+                self.topics.insert(name.clone(), topic.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TopicId;
+
+    fn topic(czxid: i64, leader_epoch: i32, partition_epoch: i32) -> TopicImage {
+        let state = PartitionState {
+            leader_epoch: LeaderEpoch(leader_epoch),
+            partition_epoch: PartitionEpoch(partition_epoch),
+            ..PartitionState::default()
+        };
+        let partition = Partition { assigned_replicas: vec![BrokerId(1)], state };
+        TopicImage {
+            incarnation: Incarnation { topic_id: TopicId([1; 16]), czxid },
+            config: TopicConfig::default(),
+            partitions: BTreeMap::from([(0, partition)]),
+        }
+    }
+
+    fn push(full: bool, topics: Vec<(&str, TopicImage)>) -> ClusterDelta {
+        ClusterDelta {
+            full,
+            brokers: full.then(BTreeMap::new),
+            topics: topics.into_iter().map(|(n, t)| (TopicName::new(n).unwrap(), t)).collect(),
+            deleted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn r27_an_older_state_never_replaces_a_newer_one() {
+        let mut image = ClusterImage::default();
+        let me = (BrokerId(1), ControllerEpoch(1));
+        image.apply(me, &push(true, vec![("t", topic(5, 3, 7))]));
+        image.apply(me, &push(false, vec![("t", topic(5, 3, 6))]));
+        image.apply(me, &push(false, vec![("t", topic(4, 9, 9))]));
+        let known = &image.topics[&TopicName::new("t").unwrap()];
+        assert_eq!(known.incarnation.czxid, 5);
+        assert_eq!(known.partitions[&0].state.partition_epoch, PartitionEpoch(7));
+    }
+
+    #[test]
+    fn a_full_push_names_what_is_gone() {
+        let mut image = ClusterImage::default();
+        let me = (BrokerId(1), ControllerEpoch(1));
+        image.apply(me, &push(true, vec![("a", topic(5, 0, 0)), ("b", topic(6, 0, 0))]));
+        let gone = image.apply(me, &push(true, vec![("b", topic(6, 0, 0))]));
+        assert_eq!(gone, vec![TopicName::new("a").unwrap()]);
+    }
+}

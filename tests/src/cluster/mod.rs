@@ -185,7 +185,7 @@ impl Cluster {
                 let logs: Vec<String> = self.brokers.values().map(Broker::last_log_line).collect();
                 return Err(format!("the cluster did not form; last log lines: {logs:#?}").into());
             }
-            tokio::time::sleep(crate::wait::LOOK_INTERVAL).await;
+            crate::wait::next_look().await;
         }
     }
 

@@ -4,7 +4,7 @@ use barnabas_controller_core::ReplicaReport;
 use barnabas_replica::{Event, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
     BrokerEpoch, ClusterDelta, ControllerEpoch, FlushMode, Incarnation, Offset, Partition,
-    PartitionEpoch, PartitionState, TopicImage, TopicName, TopicPartition,
+    PartitionEpoch, PartitionState, TopicImage, TopicPartition,
 };
 
 use super::{World, id_of};
@@ -96,7 +96,7 @@ impl World {
             self.disks[b].tail_lost = false;
         }
         let delta = &update.delta;
-        let gone = merge(&mut self.processes[b].image, update);
+        let gone = self.processes[b].image.apply(update.controller, &update.delta);
         // First of all: one update may delete a topic and bring its next life.
         for name in &gone {
             let here: Vec<TopicPartition> =
@@ -325,43 +325,4 @@ fn names(delta: &ClusterDelta) -> Vec<String> {
             })
         })
         .collect()
-}
-
-/// Applies a push to the broker's image; returns the topics that are gone.
-fn merge(image: &mut barnabas_types::ClusterImage, update: &Update) -> Vec<TopicName> {
-    let delta = &update.delta;
-    let gone: Vec<TopicName> = if delta.full {
-        image.topics.keys().filter(|name| !delta.topics.contains_key(*name)).cloned().collect()
-    } else {
-        delta
-            .deleted
-            .iter()
-            .filter(|(name, incarnation)| {
-                image.topics.get(name).is_some_and(|t| t.incarnation <= *incarnation)
-            })
-            .map(|(name, _)| name.clone())
-            .collect()
-    };
-    image.controller = Some(update.controller);
-    if let Some(brokers) = &delta.brokers {
-        image.brokers.clone_from(brokers);
-    }
-    for name in &gone {
-        image.topics.remove(name);
-    }
-    for (name, topic) in &delta.topics {
-        match image.topics.get_mut(name) {
-            Some(known) if known.incarnation == topic.incarnation => {
-                known.config = topic.config;
-                for (index, partition) in &topic.partitions {
-                    known.partitions.insert(*index, partition.clone());
-                }
-            }
-            Some(known) if known.incarnation > topic.incarnation => {}
-            _ => {
-                image.topics.insert(name.clone(), topic.clone());
-            }
-        }
-    }
-    gone
 }
