@@ -6,8 +6,7 @@ use barnabas_controller::ClusterView;
 use tokio::sync::watch;
 
 use barnabas_types::{
-    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicImage,
-    TopicName,
+    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicName,
 };
 
 /// The newest image. Written by the control agent alone, read by everybody.
