@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use barnabas_proto::topic_config;
 use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
 use barnabas_proto::v1::{
@@ -237,13 +238,14 @@ fn partition(partition: &Partition) -> Value {
     })
 }
 
+/// The settings in force: numbers and switches as such.
 fn configs(config: &TopicConfig) -> Value {
-    json!({
-        "min.insync.replicas": config.min_insync_replicas,
-        "unclean.leader.election.enable": config.unclean_leader_election,
-        "segment.bytes": config.segment_bytes,
-        "max.message.bytes": config.max_message_bytes,
-    })
+    let Ok(config) = barnabas_types::TopicConfig::try_from(config) else { return Value::Null };
+    let shown = |(key, value): (&str, String)| {
+        let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+        (key.to_owned(), value)
+    };
+    topic_config::effective(&config).into_iter().map(shown).collect()
 }
 
 fn topic_id(bytes: &[u8]) -> Option<String> {

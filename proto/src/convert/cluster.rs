@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch,
-    Partition, PartitionEpoch, PartitionState, TopicConfig, TopicImage, TopicName,
+    BrokerEpoch, BrokerId, BrokerImage, CleanupPolicy, ControllerEpoch, FlushMode, Incarnation,
+    LeaderEpoch, Partition, PartitionEpoch, PartitionState, Ratio, TimestampType, TopicConfig,
+    TopicImage, TopicName,
 };
 
 use super::{
@@ -93,8 +94,25 @@ impl From<&TopicConfig> for v1::TopicConfig {
             min_insync_replicas: value.min_insync_replicas,
             unclean_leader_election: value.unclean_leader_election,
             flush_sync: value.flush_mode == FlushMode::Sync,
+            flush_messages: value.flush_messages,
+            flush_ms: value.flush_ms,
+            flush_timeout_ms: value.flush_timeout_ms,
             segment_bytes: value.segment_bytes,
+            segment_ms: value.segment_ms,
+            segment_index_bytes: value.segment_index_bytes,
+            index_interval_bytes: value.index_interval_bytes,
             max_message_bytes: value.max_message_bytes,
+            log_append_time: value.message_timestamp_type == TimestampType::LogAppendTime,
+            message_timestamp_before_max_ms: value.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms: value.message_timestamp_after_max_ms,
+            cleanup_delete: value.cleanup.delete,
+            cleanup_compact: value.cleanup.compact,
+            retention_ms: value.retention_ms,
+            retention_bytes: value.retention_bytes,
+            delete_retention_ms: value.delete_retention_ms,
+            min_compaction_lag_ms: value.min_compaction_lag_ms,
+            max_compaction_lag_ms: value.max_compaction_lag_ms,
+            min_cleanable_dirty_ratio: value.min_cleanable_dirty_ratio.millionths(),
         }
     }
 }
@@ -110,8 +128,28 @@ impl TryFrom<&v1::TopicConfig> for TopicConfig {
             min_insync_replicas: value.min_insync_replicas,
             unclean_leader_election: value.unclean_leader_election,
             flush_mode: if value.flush_sync { FlushMode::Sync } else { FlushMode::Async },
+            flush_messages: value.flush_messages,
+            flush_ms: value.flush_ms,
+            flush_timeout_ms: value.flush_timeout_ms,
             segment_bytes: value.segment_bytes,
+            segment_ms: value.segment_ms,
+            segment_index_bytes: value.segment_index_bytes,
+            index_interval_bytes: value.index_interval_bytes,
             max_message_bytes: value.max_message_bytes,
+            message_timestamp_type: if value.log_append_time {
+                TimestampType::LogAppendTime
+            } else {
+                TimestampType::CreateTime
+            },
+            message_timestamp_before_max_ms: value.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms: value.message_timestamp_after_max_ms,
+            cleanup: CleanupPolicy { delete: value.cleanup_delete, compact: value.cleanup_compact },
+            retention_ms: value.retention_ms,
+            retention_bytes: value.retention_bytes,
+            delete_retention_ms: value.delete_retention_ms,
+            min_compaction_lag_ms: value.min_compaction_lag_ms,
+            max_compaction_lag_ms: value.max_compaction_lag_ms,
+            min_cleanable_dirty_ratio: Ratio::from_millionths(value.min_cleanable_dirty_ratio),
         })
     }
 }

@@ -27,7 +27,54 @@ pub enum FlushMode {
     Sync,
 }
 
-/// Topic settings that replication and the controller act on; the leader takes them from the push, never from elsewhere (R37).
+/// What becomes of old records (`cleanup.policy`); both may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct CleanupPolicy {
+    /// `delete`: segments go by age and size.
+    pub delete: bool,
+    /// `compact`: only the last record of each key stays.
+    pub compact: bool,
+}
+
+/// Whose clock a record's timestamp is of (`message.timestamp.type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum TimestampType {
+    /// The producer's.
+    #[default]
+    CreateTime,
+    /// The leader's, at the append.
+    LogAppendTime,
+}
+
+/// A share from 0 to 1, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Ratio(u32);
+
+impl Ratio {
+    /// All of it.
+    pub const ONE: Self = Self(1_000_000);
+
+    /// From millionths; more than all is all.
+    #[must_use]
+    pub const fn from_millionths(millionths: u32) -> Self {
+        if millionths > Self::ONE.0 { Self::ONE } else { Self(millionths) }
+    }
+
+    /// In millionths, 0 to 1,000,000.
+    #[must_use]
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// Whether `part` is at least this share of `whole`. Of nothing, nothing is.
+    #[must_use]
+    pub fn is_reached_by(self, part: u64, whole: u64) -> bool {
+        whole > 0
+            && u128::from(part) * u128::from(Self::ONE.0) >= u128::from(whole) * u128::from(self.0)
+    }
+}
+
+/// Settings of a topic, as they are in force; the leader takes them from the push, never from elsewhere (R37).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TopicConfig {
     /// `min.insync.replicas`, 1 or greater.
@@ -36,21 +83,71 @@ pub struct TopicConfig {
     pub unclean_leader_election: bool,
     /// `flush.mode`.
     pub flush_mode: FlushMode,
+    /// `flush.messages`: most records that stay unflushed, 1 or more.
+    pub flush_messages: i64,
+    /// `flush.ms`: longest time that a record stays unflushed.
+    pub flush_ms: i64,
+    /// `flush.timeout.ms`: how long a produce request waits for its flush before it is answered with an error.
+    pub flush_timeout_ms: i64,
     /// `segment.bytes`: a segment is rolled before it would grow beyond this.
     pub segment_bytes: u32,
+    /// `segment.ms`: a segment is rolled when its first record is older than this.
+    pub segment_ms: i64,
+    /// `segment.index.bytes`: a segment is rolled before its offset index would grow beyond this.
+    pub segment_index_bytes: u32,
+    /// `index.interval.bytes`: about one index entry for so many bytes.
+    pub index_interval_bytes: u32,
     /// `max.message.bytes`: the largest record batch taken from a producer.
     pub max_message_bytes: u32,
+    /// `message.timestamp.type`.
+    pub message_timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`: how far a producer's timestamp may lie behind the leader's clock (KIP-937).
+    pub message_timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`: how far it may lie ahead (KIP-937).
+    pub message_timestamp_after_max_ms: i64,
+    /// `cleanup.policy`.
+    pub cleanup: CleanupPolicy,
+    /// `retention.ms`: segments older than this are deleted; -1: never.
+    pub retention_ms: i64,
+    /// `retention.bytes`: the oldest segments are deleted while more than this would stay; -1: never.
+    pub retention_bytes: i64,
+    /// `delete.retention.ms`: how long a tombstone stays readable in a compacted log.
+    pub delete_retention_ms: i64,
+    /// `min.compaction.lag.ms`: records younger than this are not compacted.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: records older than this are compacted whatever the dirty ratio.
+    pub max_compaction_lag_ms: i64,
+    /// `min.cleanable.dirty.ratio`: share of the log that must be uncompacted before it is compacted.
+    pub min_cleanable_dirty_ratio: Ratio,
 }
 
 impl Default for TopicConfig {
     /// Kafka's defaults.
     fn default() -> Self {
+        const HOUR_MS: i64 = 3_600_000;
+        const DAY_MS: i64 = 24 * HOUR_MS;
         Self {
             min_insync_replicas: 1,
             unclean_leader_election: false,
             flush_mode: FlushMode::Async,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            flush_timeout_ms: 30_000,
             segment_bytes: 1024 * 1024 * 1024,
+            segment_ms: 7 * DAY_MS,
+            segment_index_bytes: 10 * 1024 * 1024,
+            index_interval_bytes: 4096,
             max_message_bytes: 1024 * 1024 + 12,
+            message_timestamp_type: TimestampType::CreateTime,
+            message_timestamp_before_max_ms: i64::MAX,
+            message_timestamp_after_max_ms: HOUR_MS,
+            cleanup: CleanupPolicy { delete: true, compact: false },
+            retention_ms: 7 * DAY_MS,
+            retention_bytes: -1,
+            delete_retention_ms: DAY_MS,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            min_cleanable_dirty_ratio: Ratio::from_millionths(500_000),
         }
     }
 }
