@@ -9,6 +9,7 @@ use barnabas_types::{
     TopicName, TopicPartition,
 };
 
+use crate::disk::{Disk, Folder};
 use crate::error::LogError;
 use crate::files::{read_text, replace, replace_durably};
 use crate::log_dir::Meta;
@@ -41,6 +42,7 @@ pub(crate) fn read_offsets(path: &Path) -> Result<BTreeMap<TopicPartition, Offse
 
 /// Replaces an offset checkpoint durably.
 pub(crate) fn write_offsets(
+    disk: &Disk,
     path: &Path,
     offsets: &BTreeMap<TopicPartition, Offset>,
 ) -> Result<(), LogError> {
@@ -49,7 +51,7 @@ pub(crate) fn write_offsets(
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {} {offset}", tp.topic, tp.partition);
     }
-    replace_durably(path, text.as_bytes())
+    replace_durably(disk, path, text.as_bytes())
 }
 
 /// Where a partition's leader epochs lie.
@@ -75,12 +77,12 @@ pub(crate) fn read_epochs(dir: &Path) -> Result<Option<LeaderEpochs>, LogError> 
 
 /// Replaces the leader epochs. Whole after a crash of the process; made durable with the next flush, before a flushed offset
 /// is claimed (a host crash before that loses nothing: epochs above the recovery point are read from the batches).
-pub(crate) fn write_epochs(dir: &Path, epochs: &LeaderEpochs) -> Result<(), LogError> {
+pub(crate) fn write_epochs(dir: &Folder, epochs: &LeaderEpochs) -> Result<(), LogError> {
     let mut text = format!("0\n{}\n", epochs.entries().len());
     for entry in epochs.entries() {
         let _ = writeln!(text, "{} {}", entry.epoch, entry.start_offset);
     }
-    replace(&epochs_path(dir), text.as_bytes())
+    replace(&dir.disk, &epochs_path(dir), text.as_bytes())
 }
 
 const PARTITION_METADATA: &str = "partition.metadata";
@@ -98,9 +100,9 @@ pub(crate) fn read_topic_id(dir: &Path) -> Result<Option<TopicId>, LogError> {
 }
 
 /// Writes `partition.metadata` durably.
-pub(crate) fn write_topic_id(dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
+pub(crate) fn write_topic_id(disk: &Disk, dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
     let text = format!("version: 0\ntopic_id: {topic_id}\n");
-    replace_durably(&dir.join(PARTITION_METADATA), text.as_bytes())
+    replace_durably(disk, &dir.join(PARTITION_METADATA), text.as_bytes())
 }
 
 fn properties(text: &str, separator: char) -> BTreeMap<&str, &str> {
@@ -137,13 +139,13 @@ pub(crate) fn read_meta(path: &Path) -> Result<Option<Meta>, LogError> {
 }
 
 /// Writes `meta.properties` durably.
-pub(crate) fn write_meta(path: &Path, meta: &Meta) -> Result<(), LogError> {
+pub(crate) fn write_meta(disk: &Disk, path: &Path, meta: &Meta) -> Result<(), LogError> {
     let mut text =
         format!("#\nversion=1\nbroker.id={}\ncluster.id={}\n", meta.broker_id, meta.cluster_id);
     if let Some(id) = meta.directory_id {
         let _ = writeln!(text, "directory.id={id}");
     }
-    replace_durably(path, text.as_bytes())
+    replace_durably(disk, path, text.as_bytes())
 }
 
 #[cfg(test)]
@@ -161,7 +163,7 @@ mod tests {
             .map(|(e, o)| EpochStart { epoch: LeaderEpoch(e), start_offset: Offset(o) })
             .into_iter()
             .collect();
-        write_epochs(dir.path(), &epochs).unwrap();
+        write_epochs(&dir.folder(), &epochs).unwrap();
         assert_eq!(fs::read_to_string(epochs_path(dir.path())).unwrap(), "0\n2\n1 0\n4 30\n");
         assert_eq!(read_epochs(dir.path()).unwrap(), Some(epochs));
         for bad in ["", "0\n", "0\n2\n1 0\n", "0\n2\n4 30\n1 0\n", "1\n1\n1 0\n", "0\n1\nx y\n"] {
@@ -175,7 +177,7 @@ mod tests {
         let dir = TempDir::new("offsets");
         let path = dir.path().join("replication-offset-checkpoint");
         let tp = TopicPartition { topic: TopicName::new("a-b").unwrap(), partition: 3 };
-        write_offsets(&path, &BTreeMap::from([(tp.clone(), Offset(12))])).unwrap();
+        write_offsets(&Disk::real(), &path, &BTreeMap::from([(tp.clone(), Offset(12))])).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "0\n1\na-b 3 12\n");
         assert_eq!(read_offsets(&path).unwrap(), BTreeMap::from([(tp, Offset(12))]));
         fs::write(&path, "0\n2\na-b 3 12\n").unwrap();

@@ -1,42 +1,46 @@
 //! File steps that must survive a crash in the middle: atomic replacement, directory sync.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
+use crate::disk::Disk;
 use crate::error::{At as _, LogError};
 
 /// Makes the names in a directory durable: needed after each create, rename and delete that something depends on.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), LogError> {
-    File::open(dir).and_then(|d| d.sync_all()).at("sync directory", dir)
+pub(crate) fn sync_dir(disk: &Disk, dir: &Path) -> Result<(), LogError> {
+    disk.sync_dir(dir).at("sync directory", dir)
 }
 
 /// Replaces a file as a whole, so that a reader (also after a crash of the process) sees the old or the new content.
 /// Not durable by itself: a host crash may still lose the new content.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), LogError> {
-    replace_with(path, content, false)
+pub(crate) fn replace(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), LogError> {
+    replace_with(disk, path, content, false)
 }
 
 /// As [`replace`], and durable when it returns: content, then name.
-pub(crate) fn replace_durably(path: &Path, content: &[u8]) -> Result<(), LogError> {
-    replace_with(path, content, true)?;
-    path.parent().map_or(Ok(()), sync_dir)
+pub(crate) fn replace_durably(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), LogError> {
+    replace_with(disk, path, content, true)?;
+    path.parent().map_or(Ok(()), |parent| sync_dir(disk, parent))
 }
 
-fn replace_with(path: &Path, content: &[u8], sync: bool) -> Result<(), LogError> {
+fn replace_with(disk: &Disk, path: &Path, content: &[u8], sync: bool) -> Result<(), LogError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     let temporary = Path::new(&name);
     let write = || -> io::Result<()> {
-        let mut file = File::create(temporary)?;
-        file.write_all(content)?;
-        if sync {
-            file.sync_all()?;
-        }
-        Ok(())
+        let file = disk.create(temporary)?;
+        file.write_all_at(content, 0)?;
+        if sync { file.sync_data() } else { Ok(()) }
     };
-    write().at("write", temporary)?;
-    fs::rename(temporary, path).at("replace", path)
+    let result = write()
+        .at("write", temporary)
+        .and_then(|()| disk.rename(temporary, path).at("replace", path));
+    if result.is_err() {
+        // Its bytes may be what a full disk lacks; that it stays is harmless.
+        let _ = disk.remove_file(temporary);
+    }
+    result
 }
 
 /// The content of a text file; `None` if there is no such file or it is no text.
@@ -49,8 +53,8 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, LogError> {
 }
 
 /// Removes a file; that it does not exist is fine.
-pub(crate) fn remove_if_there(path: &Path) -> Result<(), LogError> {
-    match fs::remove_file(path) {
+pub(crate) fn remove_if_there(disk: &Disk, path: &Path) -> Result<(), LogError> {
+    match disk.remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("remove", path),
         _ => Ok(()),
     }

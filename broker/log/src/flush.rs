@@ -1,13 +1,12 @@
 //! Flushing: what must be synced, done outside the log's lock; and writing again what an unclean stop left unflushed (R16).
 
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use barnabas_types::Offset;
 
 use crate::checkpoint::epochs_path;
+use crate::disk::{Disk, DiskFile, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::sync_dir;
 use crate::log::Log;
@@ -46,10 +45,10 @@ pub enum FlushStep {
 #[derive(Debug)]
 #[must_use = "a plan that is not reported to flush_done blocks every later flush of its log"]
 pub struct FlushPlan {
-    files: Vec<Arc<File>>,
+    files: Vec<Arc<DiskFile>>,
     names: bool,
     names_changed: u64,
-    dir: PathBuf,
+    dir: Folder,
     to: Offset,
     /// Base of the segment that was active: those before it are wholly covered.
     active: i64,
@@ -65,8 +64,14 @@ impl FlushPlan {
 
     /// Files whose data must be synced: for whoever syncs those of several logs together.
     #[must_use]
-    pub fn files(&self) -> &[Arc<File>] {
+    pub fn files(&self) -> &[Arc<DiskFile>] {
         &self.files
+    }
+
+    /// What they lie on: whoever syncs in another way does it through this.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.dir.disk
     }
 
     /// Syncs the files one after the other (fdatasync), and the directory if names changed in it.
@@ -85,7 +90,7 @@ impl FlushPlan {
     /// # Errors
     /// [`LogError::Io`].
     pub fn run_names(&self) -> Result<(), LogError> {
-        if self.names { sync_dir(&self.dir) } else { Ok(()) }
+        if self.names { sync_dir(&self.dir.disk, &self.dir) } else { Ok(()) }
     }
 }
 
@@ -128,12 +133,12 @@ impl Log {
         for segment in self.segments.iter().filter(|s| s.indexes_unsynced) {
             for kind in ["index", "timeindex"] {
                 let path = path_of(&self.dir, segment.base, kind);
-                files.push(Arc::new(File::open(&path).at("open", &path)?));
+                files.push(Arc::new(self.dir.disk.open_to_read(&path).at("open", &path)?));
             }
         }
         let epochs = epochs_path(&self.dir);
         if names && epochs.exists() {
-            files.push(Arc::new(File::open(&epochs).at("open", &epochs)?));
+            files.push(Arc::new(self.dir.disk.open_to_read(&epochs).at("open", &epochs)?));
         }
         Ok(FlushPlan {
             files,

@@ -3,10 +3,12 @@
 //! New entries wait in memory and are written some at a time, so that a log needs no descriptor and no buffer for them while
 //! it is idle. They are hints: whoever follows one checks it against the batch that it names.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+use crate::disk::Disk;
 
 /// Entries that wait before they are written to the file together.
 const PENDING_MAX: usize = 64;
@@ -117,8 +119,8 @@ impl<E: Entry> SparseIndex<E> {
     }
 
     /// Writes what waits; creates the file if need be. After an error the entries keep waiting.
-    pub(crate) fn write_pending(&mut self, path: &Path) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    pub(crate) fn write_pending(&mut self, disk: &Disk, path: &Path) -> io::Result<()> {
+        let file = disk.open_or_create(path)?;
         let mut bytes = Vec::with_capacity(self.pending.len() * E::BYTES);
         for entry in &self.pending {
             entry.put(&mut bytes);
@@ -145,6 +147,7 @@ impl<E: Entry> SparseIndex<E> {
     /// Keeps only the entries for which `wanted` holds (a prefix), in memory and in the file.
     pub(crate) fn keep_while(
         &mut self,
+        disk: &Disk,
         path: &Path,
         wanted: impl Fn(&E) -> bool,
     ) -> io::Result<()> {
@@ -153,7 +156,7 @@ impl<E: Entry> SparseIndex<E> {
         if kept == 0 {
             let found = find_last_in(path, self.written, &wanted)?;
             let keep = found.map_or(0, |(at, _)| at + 1);
-            match OpenOptions::new().write(true).open(path) {
+            match disk.open(path) {
                 Ok(file) => file.set_len(keep * E::BYTES as u64)?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -167,9 +170,9 @@ impl<E: Entry> SparseIndex<E> {
     }
 
     /// Forgets everything and removes the file.
-    pub(crate) fn clear(&mut self, path: &Path) -> io::Result<()> {
+    pub(crate) fn clear(&mut self, disk: &Disk, path: &Path) -> io::Result<()> {
         *self = Self::empty();
-        match fs::remove_file(path) {
+        match disk.remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -241,7 +244,7 @@ mod tests {
         for i in 0..3000_u32 {
             index.push(OffsetEntry { offset: i * 10, position: i * 100 });
             if index.is_due() && i < 2900 {
-                index.write_pending(&path).unwrap();
+                index.write_pending(&Disk::real(), &path).unwrap();
             }
         }
         assert!(!index.pending.is_empty() && index.written > 0);
@@ -251,11 +254,11 @@ mod tests {
         }
         assert_eq!(index.find_last(&path, |_| false).unwrap(), None);
         for keep in [29_500, 700, 0] {
-            index.keep_while(&path, |e| e.offset <= keep).unwrap();
+            index.keep_while(&Disk::real(), &path, |e| e.offset <= keep).unwrap();
             assert_eq!(index.last().unwrap().offset, keep);
         }
         index.push(OffsetEntry { offset: 55, position: 5 });
-        index.write_pending(&path).unwrap();
+        index.write_pending(&Disk::real(), &path).unwrap();
         let loaded = SparseIndex::<OffsetEntry>::load(&path).unwrap();
         assert_eq!((loaded.written, loaded.last().unwrap().offset), (2, 55));
     }

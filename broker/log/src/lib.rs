@@ -10,12 +10,16 @@
 //! **Locks.** A `Log` is meant to live behind one mutex. [`Log::read`] only finds where the bytes are and
 //! [`Log::flush_plan`] only collects what must be synced: do the read and the sync after releasing the mutex.
 //!
+//! **Disk.** Whatever this crate changes in the data directory goes through one [`Disk`], where tests refuse, shorten or forget
+//! it. Reads are plain. (Only the lock file, and the data directory itself, are made and removed without it.)
+//!
 //! **Descriptors.** An idle log holds none. A log that was appended to holds one for its active segment and one for each
 //! sealed segment that is not flushed yet; reads of sealed segments open the file for the life of the [`ReadRange`].
 
 pub mod batch;
 mod check;
 mod checkpoint;
+mod disk;
 mod error;
 mod files;
 mod flush;
@@ -35,6 +39,7 @@ mod walk;
 
 pub use batch::{Batch, BatchError, BatchHeader, Batches};
 pub use check::{Fetched, ProduceSummary, check_fetched, stamp, validate_produce};
+pub use disk::{Disk, DiskFile, Faults, Op, Verdict};
 pub use error::LogError;
 pub use flush::{FlushPlan, FlushStep};
 pub use log::{Appended, Log, LogConfig};

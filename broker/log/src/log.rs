@@ -1,7 +1,6 @@
 //! One partition's log: appends, rolls, leader epochs, closing. Reads, flushes, truncation are in files of their own.
 
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset, TopicConfig, TopicPartition};
@@ -9,6 +8,7 @@ use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset, TopicConfig, 
 use crate::batch::{BatchHeader, Batches};
 use crate::check::{Fetched, check_fetched, stamp};
 use crate::checkpoint::write_epochs;
+use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::flush::Rewrite;
 use crate::producers::{Admission, Producers};
@@ -64,7 +64,7 @@ pub struct Appended {
 pub struct Log {
     pub(crate) shared: Arc<Shared>,
     pub(crate) topic_partition: TopicPartition,
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: Folder,
     pub(crate) config: LogConfig,
     /// Oldest first, never empty; the last is active.
     pub(crate) segments: Vec<Segment>,
@@ -90,7 +90,7 @@ impl Log {
     pub(crate) fn open(
         shared: Arc<Shared>,
         topic_partition: TopicPartition,
-        dir: PathBuf,
+        dir: Folder,
         config: LogConfig,
         start: Start,
     ) -> Result<Self, LogError> {
@@ -393,7 +393,7 @@ impl Log {
     /// Best effort after a failed write: the log is fenced, and opening it again cuts what is left here.
     fn cut_back(&mut self, segments: usize, size: u64, log_end: i64) {
         for dropped in self.segments.drain(segments..).rev() {
-            let _ = std::fs::remove_file(path_of(&self.dir, dropped.base, "log"));
+            let _ = self.dir.disk.remove_file(&path_of(&self.dir, dropped.base, "log"));
         }
         self.log_end = log_end;
         self.tail = Tail::empty();

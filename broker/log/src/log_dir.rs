@@ -9,6 +9,7 @@ use std::sync::Arc;
 use barnabas_types::{BrokerId, ClusterId, DirectoryId, Offset, TopicId, TopicPartition};
 
 use crate::checkpoint::{read_meta, read_topic_id, write_meta, write_topic_id};
+use crate::disk::{Disk, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::{read_text, remove_if_there, replace_durably, sync_dir};
 use crate::log::{Log, LogConfig};
@@ -65,6 +66,14 @@ impl LogDir {
     /// # Errors
     /// [`LogError::DirectoryInUse`] if a living process has it; [`LogError::MetaDamaged`]; [`LogError::Io`].
     pub fn lock(path: &Path) -> Result<Self, LogError> {
+        Self::lock_on(Disk::real(), path)
+    }
+
+    /// As [`LogDir::lock`], with all changes made through `disk`.
+    ///
+    /// # Errors
+    /// As [`LogDir::lock`].
+    pub fn lock_on(disk: Disk, path: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(path).at("create directory", path)?;
         let lock_path = path.join(LOCK);
         let file = File::options()
@@ -80,7 +89,7 @@ impl LogDir {
             }
             Err(TryLockError::Error(error)) => return Err(error).at("lock", &lock_path),
         }
-        let shared = Arc::new(Shared::read(path)?);
+        let shared = Arc::new(Shared::read(disk, path)?);
         let meta = read_meta(&path.join(META))?;
         Ok(Self { shared, is_new: meta.is_none(), meta, _lock: file })
     }
@@ -99,7 +108,7 @@ impl LogDir {
         }
         // Best effort: what stays is a few bytes that the next start overwrites.
         for name in [META, BOOT_ID, TAIL_LOST, LOCK] {
-            let _ = remove_if_there(&self.path().join(name));
+            let _ = remove_if_there(self.disk(), &self.path().join(name));
         }
         // Only an empty directory goes.
         let _ = fs::remove_dir(self.path());
@@ -109,6 +118,10 @@ impl LogDir {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.shared.path()
+    }
+
+    fn disk(&self) -> &Disk {
+        &self.shared.disk
     }
 
     /// To whom it belongs; `None` before the first [`LogDir::bind`].
@@ -144,7 +157,7 @@ impl LogDir {
         let directory_id = DirectoryId(random_id(&file)?);
         let meta =
             Meta { broker_id, cluster_id: cluster_id.clone(), directory_id: Some(directory_id) };
-        write_meta(&file, &meta)?;
+        write_meta(self.disk(), &file, &meta)?;
         self.meta = Some(meta);
         Ok(directory_id)
     }
@@ -170,8 +183,8 @@ impl LogDir {
         let marker = path.join(CLEAN);
         let clean = marker.exists();
         if clean {
-            remove_if_there(&marker)?;
-            sync_dir(path)?;
+            remove_if_there(self.disk(), &marker)?;
+            sync_dir(self.disk(), path)?;
         }
         let partitions: BTreeSet<_> =
             self.partitions()?.into_iter().map(|(partition, _)| partition).collect();
@@ -182,7 +195,7 @@ impl LogDir {
             self.mark_tail_lost()?;
         }
         if !same_boot {
-            replace_durably(&boot_path, format!("{boot_id}\n").as_bytes())?;
+            replace_durably(self.disk(), &boot_path, format!("{boot_id}\n").as_bytes())?;
         }
         self.shared.begin(partitions, clean);
         self.remove_deleted()?;
@@ -194,7 +207,7 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub fn mark_tail_lost(&self) -> Result<(), LogError> {
-        replace_durably(&self.path().join(TAIL_LOST), b"")
+        replace_durably(self.disk(), &self.path().join(TAIL_LOST), b"")
     }
 
     /// Clears the lost-tail mark: only once the controller's state shows this broker as ISR member under its own current
@@ -203,8 +216,8 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub fn clear_tail_lost(&self) -> Result<(), LogError> {
-        remove_if_there(&self.path().join(TAIL_LOST))?;
-        sync_dir(self.path())
+        remove_if_there(self.disk(), &self.path().join(TAIL_LOST))?;
+        sync_dir(self.disk(), self.path())
     }
 
     /// The partitions on disk with the topic ids that their directories name, in order. Directories that are renamed away,
@@ -260,11 +273,12 @@ impl LogDir {
         }
         if !dir.exists() {
             self.shared.forget(std::slice::from_ref(partition))?;
-            fs::create_dir(&dir).at("create directory", &dir)?;
-            write_topic_id(&dir, topic_id)?;
-            sync_dir(self.path())?;
+            self.disk().create_dir(&dir).at("create directory", &dir)?;
+            write_topic_id(self.disk(), &dir, topic_id)?;
+            sync_dir(self.disk(), self.path())?;
         }
         let start = self.shared.opening(partition);
+        let dir = Folder { path: dir, disk: self.disk().clone() };
         Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, start)
     }
 
@@ -299,11 +313,11 @@ impl LogDir {
             }
         }
         if !renamed.is_empty() {
-            sync_dir(self.path())?;
+            sync_dir(self.disk(), self.path())?;
         }
         self.shared.forget(partitions)?;
         for dir in renamed {
-            result = result.and(fs::remove_dir_all(&dir).at("remove", &dir));
+            result = result.and(self.disk().remove_dir_all(&dir).at("remove", &dir));
         }
         result
     }
@@ -316,7 +330,7 @@ impl LogDir {
         suffix: &str,
     ) -> Result<PathBuf, LogError> {
         let target = self.rename(partition, topic_id, suffix)?;
-        sync_dir(self.path())?;
+        sync_dir(self.disk(), self.path())?;
         self.shared.forget(std::slice::from_ref(partition))?;
         Ok(target)
     }
@@ -345,14 +359,14 @@ impl LogDir {
                 break;
             }
         }
-        fs::rename(&dir, &target).at("rename", &dir)?;
+        self.disk().rename(&dir, &target).at("rename", &dir)?;
         Ok(target)
     }
 
     fn remove_deleted(&self) -> Result<(), LogError> {
         for (name, dir) in self.directories()? {
             if name.ends_with("-delete") && name.contains('.') {
-                fs::remove_dir_all(&dir).at("remove", &dir)?;
+                self.disk().remove_dir_all(&dir).at("remove", &dir)?;
             }
         }
         Ok(())
@@ -404,7 +418,11 @@ impl LogDir {
         let clean = clean && self.shared.state().unclean.is_empty();
         if clean {
             // Kafka's form of the marker; -1: no broker epoch.
-            replace_durably(&self.path().join(CLEAN), br#"{"version":0,"brokerEpoch":-1}"#)?;
+            replace_durably(
+                self.disk(),
+                &self.path().join(CLEAN),
+                br#"{"version":0,"brokerEpoch":-1}"#,
+            )?;
         }
         Ok(clean)
     }

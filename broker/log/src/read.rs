@@ -1,12 +1,12 @@
 //! Reading: finds the byte range that answers a fetch; the bytes are read after the log's lock is released.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use barnabas_types::Offset;
 
+use crate::disk::DiskFile;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::{Finder, Segment, Tail};
@@ -18,7 +18,7 @@ use crate::segment::{Finder, Segment, Tail};
 #[derive(Clone, Debug)]
 pub struct ReadRange {
     /// The file.
-    pub file: Arc<File>,
+    pub file: Arc<DiskFile>,
     /// First byte.
     pub position: u64,
     /// Bytes, 61 or more.
@@ -127,7 +127,7 @@ impl Log {
     }
 }
 
-fn range(file: Arc<File>, position: u64, (stop, end): (u64, i64)) -> ReadRange {
+fn range(file: Arc<DiskFile>, position: u64, (stop, end): (u64, i64)) -> ReadRange {
     let len = usize::try_from(stop - position).unwrap_or(usize::MAX);
     ReadRange { file, position, len, end: Offset(end) }
 }

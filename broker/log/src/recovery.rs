@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use barnabas_types::{EpochStart, LeaderEpoch, LeaderEpochs, Offset};
 
 use crate::batch::{BatchError, BatchHeader};
 use crate::checkpoint::{read_epochs, write_epochs};
+use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::files::{remove_if_there, sync_dir};
 use crate::index::SparseIndex;
@@ -57,7 +57,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens a partition directory; makes the first segment if there is none.
-pub(crate) fn open(dir: &Path, config: &LogConfig, start: Start) -> Result<Opened, LogError> {
+pub(crate) fn open(dir: &Folder, config: &LogConfig, start: Start) -> Result<Opened, LogError> {
     let (mut segments, mut names_changed) = list(dir)?;
     if segments.is_empty() {
         segments.push(Segment::create(dir, 0)?);
@@ -88,16 +88,16 @@ pub(crate) fn open(dir: &Path, config: &LogConfig, start: Start) -> Result<Opene
 
 /// The segments of a directory, oldest first, with file sizes; removes leftovers of an interrupted step. Also says whether
 /// anything was removed.
-fn list(dir: &Path) -> Result<(Vec<Segment>, bool), LogError> {
+fn list(dir: &Folder) -> Result<(Vec<Segment>, bool), LogError> {
     let mut logs = BTreeSet::new();
     let mut indexes = BTreeSet::new();
     let mut removed = false;
-    for entry in fs::read_dir(dir).at("list", dir)? {
+    for entry in fs::read_dir(&dir.path).at("list", dir)? {
         let entry = entry.at("list", dir)?;
         let name = entry.file_name();
         let Some((stem, kind)) = name.to_str().and_then(|n| n.rsplit_once('.')) else { continue };
         if kind == "tmp" {
-            remove_if_there(&entry.path())?;
+            remove_if_there(&dir.disk, &entry.path())?;
         }
         let numbered = stem.len() == 20 && stem.bytes().all(|b| b.is_ascii_digit());
         let Some(base) = stem.parse::<i64>().ok().filter(|_| numbered) else { continue };
@@ -113,7 +113,7 @@ fn list(dir: &Path) -> Result<(Vec<Segment>, bool), LogError> {
     }
     for (base, path) in indexes {
         if !logs.contains(&base) {
-            remove_if_there(&path)?;
+            remove_if_there(&dir.disk, &path)?;
             removed = true;
         }
     }
@@ -130,7 +130,7 @@ fn list(dir: &Path) -> Result<(Vec<Segment>, bool), LogError> {
 
 /// A sealed segment below the recovery point whose indexes are gone gets new ones; its batches are not checked.
 fn rebuild_missing_indexes(
-    dir: &Path,
+    dir: &Folder,
     segment: &mut Segment,
     config: &LogConfig,
 ) -> Result<(), LogError> {
@@ -142,7 +142,7 @@ fn rebuild_missing_indexes(
     seal(dir, segment, scanned.tail)
 }
 
-fn seal(dir: &Path, segment: &mut Segment, mut tail: Tail) -> Result<(), LogError> {
+fn seal(dir: &Folder, segment: &mut Segment, mut tail: Tail) -> Result<(), LogError> {
     tail.note_time(segment.base);
     tail.write_indexes(dir, segment.base)?;
     let _ = segment.max_timestamp.set(tail.max_timestamp);
@@ -162,7 +162,7 @@ struct Scans {
 
 /// Scans the segments from `first` on, cuts at the first damage, and leaves the last one active.
 fn scan_from(
-    dir: &Path,
+    dir: &Folder,
     segments: &mut Vec<Segment>,
     config: &LogConfig,
     first: usize,
@@ -213,23 +213,23 @@ fn scan_from(
 }
 
 /// Drops the segments after `number`, newest first, and cuts this one's file to its whole batches.
-fn cut(dir: &Path, segments: &mut Vec<Segment>, number: usize) -> Result<(), LogError> {
+fn cut(dir: &Folder, segments: &mut Vec<Segment>, number: usize) -> Result<(), LogError> {
     while segments.len() > number + 1 {
         let Some(dropped) = segments.pop() else { break };
         for kind in ["log", "index", "timeindex"] {
-            remove_if_there(&path_of(dir, dropped.base, kind))?;
+            remove_if_there(&dir.disk, &path_of(dir, dropped.base, kind))?;
         }
     }
     let segment = &segments[number];
     let path = path_of(dir, segment.base, "log");
     segment.kept_file(dir)?.set_len(segment.size).at("truncate", &path)?;
-    sync_dir(dir)
+    sync_dir(&dir.disk, dir)
 }
 
 /// The leader epochs: those of the checkpoint, above the scan's beginning those of the batches, and all from the batches if
 /// the checkpoint is missing or does not fit them.
 fn settle_epochs(
-    dir: &Path,
+    dir: &Folder,
     segments: &[Segment],
     found: Option<LeaderEpochs>,
     scans: &Scans,
@@ -261,7 +261,7 @@ fn settle_epochs(
     }
 }
 
-fn epochs_of_batches(dir: &Path, segments: &[Segment]) -> Result<LeaderEpochs, LogError> {
+fn epochs_of_batches(dir: &Folder, segments: &[Segment]) -> Result<LeaderEpochs, LogError> {
     let mut epochs = LeaderEpochs::new();
     for segment in segments {
         let file = segment.any_file(dir)?;
@@ -303,7 +303,7 @@ pub(crate) struct Scanned {
 
 /// Scans one segment of `segment.size` bytes. `strict`: checks CRCs, and offsets must go on without a hole.
 pub(crate) fn scan(
-    dir: &Path,
+    dir: &Folder,
     segment: &Segment,
     config: &LogConfig,
     from: From,
@@ -313,7 +313,7 @@ pub(crate) fn scan(
 }
 
 fn scan_after(
-    dir: &Path,
+    dir: &Folder,
     segment: &Segment,
     config: &LogConfig,
     from: From,
@@ -394,7 +394,7 @@ fn check(
 
 /// The state in which a scan begins: indexes up to the entry, its position, and the base offset that is expected there.
 fn begin(
-    dir: &Path,
+    dir: &Folder,
     segment: &Segment,
     file: &fs::File,
     from: From,
@@ -418,11 +418,13 @@ fn begin(
                 entry_fits(file, segment, entry).at("read", &path_of(dir, segment.base, "log"))?
         {
             if tail.index.last() != Some(entry) {
-                let keep = tail.index.keep_while(&index_path, |e| e.offset <= entry.offset);
+                let keep =
+                    tail.index.keep_while(&dir.disk, &index_path, |e| e.offset <= entry.offset);
                 keep.at("truncate", &index_path)?;
             }
             if tail.time.last().is_some_and(|last| last.offset > entry.offset) {
-                let keep = tail.time.keep_while(&time_path, |e| e.offset <= entry.offset);
+                let keep =
+                    tail.time.keep_while(&dir.disk, &time_path, |e| e.offset <= entry.offset);
                 keep.at("truncate", &time_path)?;
             }
             tail.max_timestamp = tail.time.last().map(|last| MaxTimestamp {
@@ -432,7 +434,7 @@ fn begin(
             return Ok((tail, u64::from(entry.position), header.base_offset));
         }
     }
-    tail.index.clear(&index_path).at("remove", &index_path)?;
-    tail.time.clear(&time_path).at("remove", &time_path)?;
+    tail.index.clear(&dir.disk, &index_path).at("remove", &index_path)?;
+    tail.time.clear(&dir.disk, &time_path).at("remove", &time_path)?;
     Ok((tail, 0, segment.base))
 }

@@ -1,12 +1,13 @@
 //! One segment: a `.log` file with its two indexes, and how a batch is found in it.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::batch::BatchHeader;
+use crate::disk::{DiskFile, Folder};
 use crate::error::{At as _, LogError};
 use crate::index::{OffsetEntry, SparseIndex, TimeEntry, find_last_on_disk};
 use crate::walk::{LOOKUP_CHUNK_BYTES, Step, Walk};
@@ -36,7 +37,7 @@ pub(crate) struct Segment {
     /// Bytes of whole batches in the `.log` file.
     pub(crate) size: u64,
     /// Open while it is written to or not flushed yet.
-    file: OnceLock<Arc<File>>,
+    file: OnceLock<Arc<DiskFile>>,
     /// Greatest timestamp, once known.
     pub(crate) max_timestamp: OnceLock<Option<MaxTimestamp>>,
     /// Its index files were written and not synced since it was sealed.
@@ -55,39 +56,34 @@ impl Segment {
         }
     }
 
-    /// Opens the file, creating it (empty) if `create`.
-    fn open_file(&self, dir: &Path, create: bool) -> Result<Arc<File>, LogError> {
+    fn open_file(&self, dir: &Folder) -> Result<Arc<DiskFile>, LogError> {
         let path = path_of(dir, self.base, "log");
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        if create {
-            options.create(true).truncate(true);
-        }
-        options.open(&path).map(Arc::new).at("open", &path)
+        dir.disk.open(&path).map(Arc::new).at("open", &path)
     }
 
     /// Creates the file anew, empty, and keeps it open.
-    pub(crate) fn create(dir: &Path, base: i64) -> Result<Self, LogError> {
+    pub(crate) fn create(dir: &Folder, base: i64) -> Result<Self, LogError> {
         let segment = Self::new(base, base, 0);
-        let file = segment.open_file(dir, true)?;
-        let _ = segment.file.set(file);
+        let path = path_of(dir, base, "log");
+        let file = dir.disk.create(&path).at("create", &path)?;
+        let _ = segment.file.set(Arc::new(file));
         Ok(segment)
     }
 
     /// The file, kept open from now on.
-    pub(crate) fn kept_file(&self, dir: &Path) -> Result<&Arc<File>, LogError> {
+    pub(crate) fn kept_file(&self, dir: &Folder) -> Result<&Arc<DiskFile>, LogError> {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self.open_file(dir, false)?;
+        let file = self.open_file(dir)?;
         Ok(self.file.get_or_init(|| file))
     }
 
     /// The file, opened for this use only unless it is open already.
-    pub(crate) fn any_file(&self, dir: &Path) -> Result<Arc<File>, LogError> {
+    pub(crate) fn any_file(&self, dir: &Folder) -> Result<Arc<DiskFile>, LogError> {
         match self.file.get() {
             Some(file) => Ok(Arc::clone(file)),
-            None => self.open_file(dir, false),
+            None => self.open_file(dir),
         }
     }
 
@@ -174,11 +170,11 @@ impl Tail {
     }
 
     /// Writes the waiting index entries; creates both files if need be.
-    pub(crate) fn write_indexes(&mut self, dir: &Path, base: i64) -> Result<(), LogError> {
+    pub(crate) fn write_indexes(&mut self, dir: &Folder, base: i64) -> Result<(), LogError> {
         let path = path_of(dir, base, "index");
-        self.index.write_pending(&path).at("write", &path)?;
+        self.index.write_pending(&dir.disk, &path).at("write", &path)?;
         let path = path_of(dir, base, "timeindex");
-        self.time.write_pending(&path).at("write", &path)
+        self.time.write_pending(&dir.disk, &path).at("write", &path)
     }
 
     /// Where the batch with `offset` begins, and its base: known only for the last batches.
@@ -204,7 +200,7 @@ impl Tail {
 
 /// Finds batches in one segment.
 pub(crate) struct Finder<'a> {
-    pub(crate) dir: &'a Path,
+    pub(crate) dir: &'a Folder,
     pub(crate) segment: &'a Segment,
     /// Only for the active segment.
     pub(crate) tail: Option<&'a Tail>,

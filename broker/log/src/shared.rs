@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use barnabas_types::{Offset, TopicPartition};
 
 use crate::checkpoint::{read_offsets, write_offsets};
+use crate::disk::Disk;
 use crate::error::LogError;
 use crate::recovery::Start;
 
@@ -16,6 +17,7 @@ const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 /// What a directory's logs share with it.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    pub(crate) disk: Disk,
     path: PathBuf,
     state: Mutex<State>,
     /// Held while a checkpoint is written, so that an older snapshot never replaces a newer one.
@@ -34,13 +36,13 @@ pub(crate) struct State {
 
 impl Shared {
     /// Reads what the checkpoints of a directory say.
-    pub(crate) fn read(path: &Path) -> Result<Self, LogError> {
+    pub(crate) fn read(disk: Disk, path: &Path) -> Result<Self, LogError> {
         let state = State {
             high_watermarks: read_offsets(&path.join(HIGH_WATERMARKS))?,
             recovery_points: read_offsets(&path.join(RECOVERY_POINTS))?,
             ..State::default()
         };
-        Ok(Self { path: path.to_owned(), state: Mutex::new(state), writer: Mutex::new(()) })
+        Ok(Self { disk, path: path.to_owned(), state: Mutex::new(state), writer: Mutex::new(()) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -85,7 +87,7 @@ impl Shared {
     pub(crate) fn write_recovery_points(&self) -> Result<(), LogError> {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let points = self.state().recovery_points.clone();
-        write_offsets(&self.path.join(RECOVERY_POINTS), &points)
+        write_offsets(&self.disk, &self.path.join(RECOVERY_POINTS), &points)
     }
 
     /// The log was flushed and closed.
@@ -132,6 +134,6 @@ impl Shared {
     pub(crate) fn write_high_watermarks(&self) -> Result<(), LogError> {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let marks = self.state().high_watermarks.clone();
-        write_offsets(&self.path.join(HIGH_WATERMARKS), &marks)
+        write_offsets(&self.disk, &self.path.join(HIGH_WATERMARKS), &marks)
     }
 }

@@ -160,6 +160,11 @@ impl TempDir {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    #[cfg(test)]
+    pub(crate) fn folder(&self) -> crate::disk::Folder {
+        crate::disk::Folder { path: self.0.clone(), disk: crate::disk::Disk::real() }
+    }
 }
 
 impl Drop for TempDir {

@@ -58,7 +58,7 @@ impl Log {
         self.epochs.truncate_from_end(Offset(new_end));
         self.write_epochs()?;
         self.read_producers()?;
-        sync_dir(&self.dir)
+        sync_dir(&self.dir.disk, &self.dir)
     }
 
     /// Position and base offset of the batch that holds `end`.
@@ -75,7 +75,7 @@ impl Log {
     fn remove_last(&mut self) -> Result<(), LogError> {
         let Some(segment) = self.segments.pop() else { return Ok(()) };
         for kind in ["log", "index", "timeindex"] {
-            remove_if_there(&path_of(&self.dir, segment.base, kind))?;
+            remove_if_there(&self.dir.disk, &path_of(&self.dir, segment.base, kind))?;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Log {
             None
         } else {
             let fresh = Segment::create(&self.dir, start)?;
-            sync_dir(&self.dir)?;
+            sync_dir(&self.dir.disk, &self.dir)?;
             Some(fresh)
         };
         let mut kept = fresh;
@@ -109,7 +109,7 @@ impl Log {
                 self.segments.pop();
                 kept = Some(Segment::create(&self.dir, start)?);
                 for kind in ["index", "timeindex"] {
-                    remove_if_there(&path_of(&self.dir, start, kind))?;
+                    remove_if_there(&self.dir.disk, &path_of(&self.dir, start, kind))?;
                 }
             } else {
                 self.remove_last()?;
@@ -122,7 +122,7 @@ impl Log {
         self.rewrite = None;
         self.epochs.clear();
         self.write_epochs()?;
-        sync_dir(&self.dir)?;
+        sync_dir(&self.dir.disk, &self.dir)?;
         self.shared.set_recovery_point(&self.topic_partition, Offset(start));
         Ok(())
     }
