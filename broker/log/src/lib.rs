@@ -16,6 +16,7 @@
 //! **Descriptors.** An idle log holds none. A log that was appended to holds one for its active segment and one for each
 //! sealed segment that is not flushed yet; reads of sealed segments open the file for the life of the [`ReadRange`].
 
+mod append;
 pub mod batch;
 mod check;
 mod checkpoint;
@@ -37,12 +38,13 @@ mod timestamps;
 mod truncate;
 mod walk;
 
+pub use append::Appended;
 pub use batch::{Batch, BatchError, BatchHeader, Batches};
 pub use check::{Fetched, ProduceSummary, check_fetched, stamp, validate_produce};
 pub use disk::{Disk, DiskFile, Faults, Op, Verdict};
 pub use error::LogError;
 pub use flush::{FlushPlan, FlushStep};
-pub use log::{Appended, Log, LogConfig};
+pub use log::{Log, LogConfig};
 pub use log_dir::{LogDir, Meta, StartKind};
 pub use producers::Admission;
 pub use read::ReadRange;
