@@ -8,7 +8,7 @@ use crate::checkpoint::write_epochs;
 use crate::error::{At as _, LogError};
 use crate::log::Log;
 use crate::producers::Admission;
-use crate::segment::{Segment, Tail, path_of};
+use crate::segment::{Segment, Tail, path_of, remove_segment};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX.unsigned_abs() as u64;
@@ -190,6 +190,7 @@ impl Log {
         let active = self.active_mut();
         active.size = position;
         active.end = log_end;
+        self.snapshots.appended(records.len());
         if self.tail.index.is_due() {
             // The records are written; an index entry that cannot be is tried again with the next ones, and at the latest
             // fails the roll or the close.
@@ -212,14 +213,17 @@ impl Log {
         self.segments.push(next);
         self.tail = Tail::empty();
         self.names_changed += 1;
+        self.write_snapshot(self.log_end);
         Ok(())
     }
 
     /// Best effort after a failed write: the log is fenced, and opening it again cuts what is left here.
     fn cut_back(&mut self, segments: usize, size: u64, log_end: i64) {
         for dropped in self.segments.drain(segments..).rev() {
-            let _ = self.dir.disk.remove_file(&path_of(&self.dir, dropped.base, "log"));
+            let _ = remove_segment(&self.dir, dropped.base);
         }
+        // Batches before the failing one were noted; a repeated one must not be taken for one that is in the log.
+        let noted = self.log_end > log_end;
         self.log_end = log_end;
         self.tail = Tail::empty();
         let dir = self.dir.clone();
@@ -229,8 +233,11 @@ impl Log {
         if let Ok(file) = active.kept_file(&dir) {
             let _ = file.set_len(size);
         }
-        // Batches before the failing one were noted; a repeated one must not be taken for one that is in the log.
-        if self.read_producers().is_err() {
+        let cut = |log: &mut Self| {
+            log.remove_snapshots_above(log_end)?;
+            log.cut_producers(log_end)
+        };
+        if noted && cut(self).is_err() {
             self.producers.clear();
         }
     }

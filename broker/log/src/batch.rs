@@ -254,10 +254,14 @@ impl BatchHeader {
 
 /// The CRC-32C of a whole batch's covered bytes (hardware: PCLMULQDQ, or the SSE4.2 instruction for short ones).
 pub(crate) fn crc_of(batch: &[u8]) -> u32 {
-    let covered = batch.get(CRC_FROM..).unwrap_or_default();
+    crc_of_bytes(batch.get(CRC_FROM..).unwrap_or_default())
+}
+
+/// The CRC-32C of these bytes.
+pub(crate) fn crc_of_bytes(bytes: &[u8]) -> u32 {
     // The algorithm gives 32 bits in a u64.
     #[allow(clippy::cast_possible_truncation)]
-    let crc = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, covered) as u32;
+    let crc = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32;
     crc
 }
 

@@ -124,7 +124,8 @@ impl Log {
         Ok(FlushStep::Sync(plan))
     }
 
-    fn collect(&self) -> Result<FlushPlan, LogError> {
+    fn collect(&mut self) -> Result<FlushPlan, LogError> {
+        self.snapshot_if_due();
         let mut files = Vec::new();
         let names = self.names_synced < self.names_changed;
         for segment in self.segments.iter().filter(|s| s.end > self.flushed) {
@@ -136,6 +137,7 @@ impl Log {
                 files.push(Arc::new(self.dir.disk.open_to_read(&path).at("open", &path)?));
             }
         }
+        files.extend(self.unsynced_snapshots()?.map(Arc::new));
         let epochs = epochs_path(&self.dir);
         if names && epochs.exists() {
             files.push(Arc::new(self.dir.disk.open_to_read(&epochs).at("open", &epochs)?));
@@ -178,6 +180,7 @@ impl Log {
             segment.release();
             segment.indexes_unsynced = false;
         }
+        self.snapshots.synced_up_to(plan.to.0);
         self.shared.set_recovery_point(&self.topic_partition, Offset(self.flushed));
         Ok(self.flushed())
     }

@@ -46,6 +46,6 @@ pub use error::LogError;
 pub use flush::{FlushPlan, FlushStep};
 pub use log::{Log, LogConfig};
 pub use log_dir::{LogDir, Meta, StartKind};
-pub use producers::Admission;
+pub use producers::{Admission, ProducerBatch, SnapshotError};
 pub use read::ReadRange;
 pub use recovery::{Cut, Recovery};

@@ -8,7 +8,7 @@ use barnabas_types::{LeaderEpochs, Offset, TopicConfig, TopicPartition};
 use crate::disk::Folder;
 use crate::error::LogError;
 use crate::flush::Rewrite;
-use crate::producers::Producers;
+use crate::producers::{Producers, Snapshots};
 use crate::recovery::{self, Recovery, Start};
 use crate::segment::{Segment, Tail};
 use crate::shared::Shared;
@@ -53,6 +53,7 @@ pub struct Log {
     pub(crate) tail: Tail,
     pub(crate) epochs: LeaderEpochs,
     pub(crate) producers: Producers,
+    pub(crate) snapshots: Snapshots,
     pub(crate) log_end: i64,
     pub(crate) flushed: i64,
     /// Changes of file names or of the epoch checkpoint, and how many of them are synced.
@@ -94,6 +95,7 @@ impl Log {
             tail: opened.tail,
             epochs: opened.epochs,
             producers: Producers::default(),
+            snapshots: Snapshots::default(),
             log_end,
             flushed,
             names_changed: u64::from(opened.names_changed),
@@ -104,7 +106,7 @@ impl Log {
             fenced: false,
             recovery: opened.recovery,
         };
-        log.read_producers()?;
+        log.open_producers(&opened.snapshots, start == Start::Clean)?;
         log.plan_rewrite()?;
         log.shared.set_recovery_point(&log.topic_partition, Offset(log.flushed));
         Ok(log)
@@ -194,6 +196,7 @@ impl Log {
     /// [`LogError::Fenced`], [`LogError::FlushInFlight`] or [`LogError::Io`]: not cleanly closed; the directory will not get its
     /// clean-shutdown marker.
     pub fn close(&mut self) -> Result<(), LogError> {
+        self.snapshot_at_end();
         self.flush()?;
         let base = self.active().base;
         self.tail.write_indexes(&self.dir, base)?;

@@ -15,7 +15,7 @@ use crate::error::{At as _, LogError};
 use crate::files::{remove_if_there, sync_dir};
 use crate::index::SparseIndex;
 use crate::log::LogConfig;
-use crate::segment::{MaxTimestamp, Segment, Tail, entry_fits, path_of};
+use crate::segment::{MaxTimestamp, Segment, Tail, entry_fits, path_of, remove_segment};
 use crate::walk::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Step, Walk};
 
 /// What opening a log had to do.
@@ -54,11 +54,13 @@ pub(crate) struct Opened {
     pub(crate) epochs: LeaderEpochs,
     pub(crate) recovery: Recovery,
     pub(crate) names_changed: bool,
+    /// Offsets of the producer snapshots that lie there, in order.
+    pub(crate) snapshots: Vec<i64>,
 }
 
 /// Opens a partition directory; makes the first segment if there is none.
 pub(crate) fn open(dir: &Folder, config: &LogConfig, start: Start) -> Result<Opened, LogError> {
-    let (mut segments, mut names_changed) = list(dir)?;
+    let Listed { mut segments, snapshots, removed: mut names_changed } = list(dir)?;
     if segments.is_empty() {
         segments.push(Segment::create(dir, 0)?);
         names_changed = true;
@@ -83,12 +85,22 @@ pub(crate) fn open(dir: &Folder, config: &LogConfig, start: Start) -> Result<Ope
         names_changed = true;
     }
     let Scans { tail, recovery, .. } = scanned;
-    Ok(Opened { segments, tail, epochs, recovery, names_changed })
+    Ok(Opened { segments, tail, epochs, recovery, names_changed, snapshots })
 }
 
-/// The segments of a directory, oldest first, with file sizes; removes leftovers of an interrupted step. Also says whether
-/// anything was removed.
-fn list(dir: &Folder) -> Result<(Vec<Segment>, bool), LogError> {
+/// What lies in a partition's directory.
+struct Listed {
+    /// Oldest first, with file sizes.
+    segments: Vec<Segment>,
+    /// Offsets of the producer snapshots, in order.
+    snapshots: Vec<i64>,
+    /// Leftovers of an interrupted step were there, and are gone.
+    removed: bool,
+}
+
+/// Lists a directory, and removes leftovers of an interrupted step.
+fn list(dir: &Folder) -> Result<Listed, LogError> {
+    let mut snapshots = Vec::new();
     let mut logs = BTreeSet::new();
     let mut indexes = BTreeSet::new();
     let mut removed = false;
@@ -105,7 +117,10 @@ fn list(dir: &Folder) -> Result<(Vec<Segment>, bool), LogError> {
             "log" => {
                 logs.insert(base);
             }
-            "index" | "timeindex" => {
+            "snapshot" => {
+                snapshots.push(base);
+            }
+            "index" | "timeindex" | "txnindex" => {
                 indexes.insert((base, entry.path()));
             }
             _ => {}
@@ -125,7 +140,8 @@ fn list(dir: &Folder) -> Result<(Vec<Segment>, bool), LogError> {
         let end = bases.get(number + 1).copied().unwrap_or(base);
         segments.push(Segment::new(base, end, size));
     }
-    Ok((segments, removed))
+    snapshots.sort_unstable();
+    Ok(Listed { segments, snapshots, removed })
 }
 
 /// A sealed segment below the recovery point whose indexes are gone gets new ones; its batches are not checked.
@@ -216,9 +232,7 @@ fn scan_from(
 fn cut(dir: &Folder, segments: &mut Vec<Segment>, number: usize) -> Result<(), LogError> {
     while segments.len() > number + 1 {
         let Some(dropped) = segments.pop() else { break };
-        for kind in ["log", "index", "timeindex"] {
-            remove_if_there(&dir.disk, &path_of(dir, dropped.base, kind))?;
-        }
+        remove_segment(dir, dropped.base)?;
     }
     let segment = &segments[number];
     let path = path_of(dir, segment.base, "log");

@@ -9,15 +9,25 @@ use std::sync::{Arc, OnceLock};
 use crate::batch::BatchHeader;
 use crate::disk::{DiskFile, Folder};
 use crate::error::{At as _, LogError};
+use crate::files::remove_if_there;
 use crate::index::{OffsetEntry, SparseIndex, TimeEntry, find_last_on_disk};
 use crate::walk::{LOOKUP_CHUNK_BYTES, Step, Walk};
 
 /// Batch boundaries that the tail remembers, so that readers near the end of the log need no index and no scan.
 const BOUNDARIES_MAX: usize = 32;
 
+/// The files of a segment beside its `.log`.
+pub(crate) const SIDE_FILES: [&str; 4] = ["index", "timeindex", "txnindex", "snapshot"];
+
 /// Path of a segment's file: 20 digits of the base offset and the kind.
 pub(crate) fn path_of(dir: &Path, base: i64, kind: &str) -> PathBuf {
     dir.join(format!("{base:020}.{kind}"))
+}
+
+/// Removes the files of a segment, the `.log` first: what a crash leaves of the others belongs to no segment.
+pub(crate) fn remove_segment(dir: &Folder, base: i64) -> Result<(), LogError> {
+    remove_if_there(&dir.disk, &path_of(dir, base, "log"))?;
+    SIDE_FILES.iter().try_for_each(|kind| remove_if_there(&dir.disk, &path_of(dir, base, kind)))
 }
 
 /// A timestamp and the last offset of the first batch that reached it.

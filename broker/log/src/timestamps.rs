@@ -71,7 +71,7 @@ impl Log {
         number + 1 == self.segments.len()
     }
 
-    fn finder<'a>(&'a self, number: usize, file: &'a File) -> Finder<'a> {
+    pub(crate) fn finder<'a>(&'a self, number: usize, file: &'a File) -> Finder<'a> {
         let tail = self.is_active(number).then_some(&self.tail);
         Finder { dir: &self.dir, segment: &self.segments[number], tail, file }
     }

@@ -6,7 +6,7 @@ use crate::error::{At as _, LogError};
 use crate::files::{remove_if_there, sync_dir};
 use crate::log::Log;
 use crate::recovery::{From, scan};
-use crate::segment::{Finder, Segment, Tail, path_of};
+use crate::segment::{Finder, SIDE_FILES, Segment, Tail, path_of, remove_segment};
 
 impl Log {
     /// Cuts the log to the exclusive end `end`; if that lies inside a batch, to the base of this batch. An `end` at or above
@@ -37,6 +37,7 @@ impl Log {
         self.truncations += 1;
         self.shared.lower_recovery_point(&self.topic_partition, Offset(new_end))?;
         self.flushed = self.flushed.min(new_end);
+        self.remove_snapshots_above(new_end)?;
         // Newest first: whatever a crash leaves is a prefix.
         while self.segments.len() > index + 1 {
             self.remove_last()?;
@@ -57,7 +58,7 @@ impl Log {
         self.log_end = new_end;
         self.epochs.truncate_from_end(Offset(new_end));
         self.write_epochs()?;
-        self.read_producers()?;
+        self.cut_producers(new_end)?;
         sync_dir(&self.dir.disk, &self.dir)
     }
 
@@ -74,10 +75,7 @@ impl Log {
 
     fn remove_last(&mut self) -> Result<(), LogError> {
         let Some(segment) = self.segments.pop() else { return Ok(()) };
-        for kind in ["log", "index", "timeindex"] {
-            remove_if_there(&self.dir.disk, &path_of(&self.dir, segment.base, kind))?;
-        }
-        Ok(())
+        remove_segment(&self.dir, segment.base)
     }
 
     /// Drops everything and begins an empty log at `start`: log start = LEO = flushed = `start` (R35).
@@ -94,6 +92,7 @@ impl Log {
     fn begin_at(&mut self, start: i64) -> Result<(), LogError> {
         self.truncations += 1;
         self.shared.lower_recovery_point(&self.topic_partition, Offset(start))?;
+        self.reset_producers()?;
         // The new segment first: a directory without any segment would begin at 0 after a crash, and a log start that goes
         // back is worse than an old log, which a crash before the last removal leaves.
         let fresh = if self.segments.iter().any(|s| s.base == start) {
@@ -108,7 +107,7 @@ impl Log {
             if base == start {
                 self.segments.pop();
                 kept = Some(Segment::create(&self.dir, start)?);
-                for kind in ["index", "timeindex"] {
+                for kind in SIDE_FILES {
                     remove_if_there(&self.dir.disk, &path_of(&self.dir, start, kind))?;
                 }
             } else {
@@ -117,7 +116,6 @@ impl Log {
         }
         self.segments.extend(kept);
         self.tail = Tail::empty();
-        self.producers.clear();
         (self.log_end, self.flushed) = (start, start);
         self.rewrite = None;
         self.epochs.clear();

@@ -6,5 +6,6 @@ mod model;
 mod producers;
 mod reading;
 mod recovery;
+mod snapshots;
 mod truncation;
 mod world;
