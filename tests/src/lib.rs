@@ -9,8 +9,11 @@ pub mod corpus;
 pub mod demonstration;
 pub mod kcat;
 pub mod ledger;
+pub mod power;
+pub mod prng;
 pub mod proxy;
 pub mod replicas;
+pub mod shim;
 pub mod wait;
 pub mod znodes;
 

@@ -11,6 +11,7 @@ use barnabas_broker::zookeeper::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::admin::Admin;
+use crate::shim::Shim;
 use crate::wait::wait_for;
 use crate::{Fault, Outcome};
 
@@ -36,6 +37,8 @@ pub struct Broker {
     directory: PathBuf,
     config: BrokerConfig,
     process: Process,
+    /// What is preloaded into it.
+    shim: Option<Shim>,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,7 @@ enum Process {
 impl Broker {
     pub(super) fn configured(id: i32, directory: &Path) -> Outcome<Self> {
         let config = BrokerConfig::load(&directory.join(format!("broker-{id}.yaml")))?;
-        Ok(Self { id, directory: directory.to_owned(), config, process: Process::None })
+        Ok(Self { id, directory: directory.to_owned(), config, process: Process::None, shim: None })
     }
 
     pub(super) fn attach(id: i32, directory: &Path) -> Outcome<Self> {
@@ -73,6 +76,20 @@ impl Broker {
     #[must_use]
     pub fn config(&self) -> &BrokerConfig {
         &self.config
+    }
+
+    /// Preloads the fault shim from the next start on.
+    pub(super) fn preload(&mut self, shim: Shim) {
+        self.shim = Some(shim);
+    }
+
+    /// The fault shim that is preloaded.
+    ///
+    /// # Panics
+    /// The cluster was started without.
+    #[must_use]
+    pub fn shim(&self) -> &Shim {
+        self.shim.as_ref().expect("a cluster with a preloaded shim")
     }
 
     /// The file with the configuration.
@@ -115,10 +132,12 @@ impl Broker {
     /// # Errors
     /// The program is not there, or the system starts no process.
     pub fn start(&mut self) -> Outcome<()> {
+        let roots = [self.config.log_dir.clone()];
         let log = || File::options().create(true).append(true).open(self.file("log"));
         let child = Command::new(program()?)
             .args(["broker", "--config"])
             .arg(self.config_file())
+            .envs(self.shim.iter().flat_map(|shim| shim.environment(&roots)))
             .stdin(Stdio::null())
             .stdout(log()?)
             .stderr(log()?)

@@ -12,6 +12,7 @@ use std::time::Duration;
 use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 
 use crate::admin::Admin;
+use crate::shim::Shim;
 use crate::wait::wait_for;
 use crate::znodes::{PartitionNode, Znodes};
 use crate::{Fault, Outcome};
@@ -33,8 +34,21 @@ pub struct Options {
     pub config: String,
     /// Whether a proxy stands before each broker's two listeners and before its ZooKeeper.
     pub proxied: bool,
+    /// Whether the fault shim is preloaded into the brokers.
+    pub preload: Preload,
     /// Whether the brokers are started too, or only configured.
     pub start: bool,
+}
+
+/// What is preloaded into the brokers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preload {
+    /// They run as users run them.
+    Nothing,
+    /// The fault shim.
+    Faults,
+    /// The fault shim, with a journal of what a power cut would keep.
+    Journal,
 }
 
 impl Default for Options {
@@ -45,6 +59,7 @@ impl Default for Options {
             session_timeout_ms: 3_000,
             config: "replica.lag.time.max.ms: 2000\n".to_owned(),
             proxied: false,
+            preload: Preload::Nothing,
             start: true,
         }
     }
@@ -143,7 +158,12 @@ impl Cluster {
             options.config,
         );
         fs::write(self.directory.join(format!("broker-{id}.yaml")), text)?;
-        self.brokers.insert(id, Broker::configured(id, &self.directory)?);
+        let mut broker = Broker::configured(id, &self.directory)?;
+        if options.preload != Preload::Nothing {
+            let directory = self.directory.join(format!("shim-{id}"));
+            broker.preload(Shim::create(&directory, options.preload == Preload::Journal)?);
+        }
+        self.brokers.insert(id, broker);
         Ok(())
     }
 

@@ -7,6 +7,8 @@ mod healing;
 mod hostile;
 mod idle;
 mod main_job;
+#[cfg(target_os = "linux")]
+mod shim;
 mod zombie;
 
 use std::time::Duration;
