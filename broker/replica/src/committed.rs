@@ -13,16 +13,24 @@ impl Replica {
     /// reported one holds everything back. The HW follows only while |committed ISR| >= min.insync.replicas and never
     /// goes down. A waiter succeeds only here, and only in the epoch of its append: a change of epoch has ended all
     /// others before (R11).
+    ///
+    /// After a switch from async to sync the HW may be above what is flushed: it stays (I4), but nobody is answered on it
+    /// before every member has flushed as far (R37).
     pub(crate) fn committed(&mut self, effects: &mut Effects) {
         let (RoleState::Leader(leader), Some(accepted)) = (&mut self.role, &self.accepted) else {
             return;
         };
+        if self.reset_start.is_some() {
+            // Where this log begins is not durable yet, so nothing in it counts.
+            return;
+        }
         let mode = accepted.flush_mode;
         let durable = match mode {
             FlushMode::Async => self.log.log_end,
             FlushMode::Sync => self.log.flushed,
         };
         let enough = accepted.partition.state.isr.len() >= accepted.min_insync_replicas as usize;
+        let mut acknowledged = self.log.high_watermark;
         if enough {
             let committed = leader
                 .followers
@@ -45,10 +53,19 @@ impl Replica {
                     "I7: HW {committed} is above a member of the maximal ISR"
                 );
             }
+            acknowledged = match mode {
+                FlushMode::Async => self.log.high_watermark,
+                FlushMode::Sync => committed.unwrap_or_default().min(self.log.high_watermark),
+            };
         }
         leader.answer_written(durable, effects);
         if enough {
-            leader.answer_committed(self.log.high_watermark, effects);
+            leader.answer_committed(acknowledged, effects);
+            if !leader.deletions.is_empty()
+                && let Some(low_watermark) = leader.low_watermark(self.log.log_start)
+            {
+                leader.answer_deletions(low_watermark, effects);
+            }
         } else {
             // B4: they cannot be committed before the ISR grows again; say so now, not by a timeout.
             leader.end_uncommitted(&Condition::NotEnoughReplicasAfterAppend, effects);

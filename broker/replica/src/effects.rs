@@ -19,13 +19,15 @@ pub struct Effects {
     /// 3. Append: the producer's batches (stamped with base offset and epoch), or the fetched records as they are;
     ///    then step `Appended` or `AppendFailed`.
     pub append: Option<AppendOrder>,
-    /// 4. Answers to producers: `Ok(base offset)` or the condition. Each waiter is answered exactly once.
+    /// 4. Answers: to producers `Ok(base offset)`, to deletions `Ok(low watermark)`, or the condition. Each waiter is
+    ///    answered exactly once.
     pub answers: Vec<(WaiterId, Result<Offset, Condition>)>,
     /// 5. The answer to the `FollowerFetch` of this step.
     pub fetch_reply: Option<FetchReply>,
     /// 6. The high watermark moved: publish it, wake fetchers.
     pub high_watermark: Option<Offset>,
-    /// 6b. The log start moved up (a follower takes its leader's, R34): checkpoint it, segments below it may go.
+    /// 6b. Begin the log at this offset (above the present start; after a reset: the start that the log has now), make that
+    ///     durable, then step `LogStartDurable`; only then may the segments below go. Nothing else waits for it.
     pub log_start: Option<Offset>,
     /// 7. The role or epoch changed: fetchers must be started, stopped or moved; parked client fetches ended.
     pub role_changed: Option<Role>,

@@ -2,10 +2,10 @@
 
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, Condition, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch,
-    LeaderEpochs, Offset, Partition,
+    LeaderEpochs, Offset, Partition, PartitionState,
 };
 
-/// Names one waiting produce request; chosen by the shell, unique for the life of the replica.
+/// Names one waiting request (produce, deletion); chosen by the shell, unique for the life of the replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WaiterId(pub u64);
 
@@ -125,8 +125,14 @@ pub struct FetchAnswer {
 /// What became of an ISR proposal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProposalOutcome {
-    /// Written. The new state arrives as an ordinary [`Event::State`]; nothing changes here (R9, R13).
-    Accepted,
+    /// Written: the new state, which is adopted at once, as if it were pushed (R9, R13). The assignment and the settings
+    /// stay those in force: an answer may be older than a push that changed them (R37).
+    Accepted {
+        /// Under which the broker had proposed.
+        broker_epoch: BrokerEpoch,
+        /// The state as it was written.
+        state: PartitionState,
+    },
     /// Refused by a controller. An earlier attempt may still be applied, so the maximal ISR stays as it is (R9).
     Refused(Condition),
     /// No answer: timeout, connection lost. Treated like a refusal (R9).
@@ -168,14 +174,25 @@ pub enum Event {
         /// LEO after it.
         log_end: Offset,
     },
-    /// An append (or, with no waiter, a flush) failed: nothing of it counts. The replica is fenced until it is opened anew.
+    /// The newest ordered append was refused before anything of it was written (no room on the disk): the log is whole and
+    /// goes on. A producer is answered with the condition; a follower stays where it is, and fetches again when the shell
+    /// sees fit. Stepped before anything else is ordered for this partition.
+    AppendRefused {
+        /// The producer whose batches these were, `None` for a follower's append.
+        waiter: Option<WaiterId>,
+        /// What the producer is told.
+        condition: Condition,
+    },
+    /// An append (or, with no waiter, a flush) failed: nothing of it counts. The replica is fenced until it is opened anew
+    /// (R38: cut to what was flushed). Nothing is served, acknowledged or reported any more; waiters end with
+    /// `KafkaStorageError`, which leaves open whether others have their records.
     AppendFailed {
         /// The producer whose batches these were.
         waiter: Option<WaiterId>,
     },
     /// A truncation or reset ordered by an effect is done.
     Truncated {
-        /// First offset after it.
+        /// First offset after it; counts after a reset only.
         log_start: Offset,
         /// LEO after it.
         log_end: Offset,
@@ -192,9 +209,28 @@ pub enum Event {
     FollowerFetch(FollowerFetch),
     /// The leader answered this follower's fetch.
     FetchAnswered(FetchAnswer),
+    /// Retention would drop everything below `to`: done as far as the own HW (R32), see [`crate::Effects::log_start`].
+    RetentionReached {
+        /// Exclusive end of what may go; see [`crate::Replica::log_start_max`].
+        to: Offset,
+    },
+    /// A client asks the leader to delete everything below `to` (KIP-107). Answered in [`crate::Effects::answers`] with
+    /// the low watermark, once every member of the maximal ISR has reported a log start that is not below (R33).
+    DeleteRecords {
+        /// Who waits.
+        waiter: WaiterId,
+        /// Where the log is to begin; `None`: at the HW.
+        to: Option<Offset>,
+    },
+    /// The log start ordered by [`crate::Effects::log_start`] is durable. Stepped in the order in which the starts were
+    /// written; several orders may be completed by the last of them.
+    LogStartDurable {
+        /// The start that was written.
+        to: Offset,
+    },
     /// An ISR proposal was answered, or not.
     ProposalAnswered(ProposalOutcome),
-    /// A produce request waited longer than its timeout.
+    /// A request (produce, deletion) waited longer than its timeout, or longer for its flush than `flush.timeout.ms`.
     WaiterTimedOut {
         /// Which.
         waiter: WaiterId,

@@ -98,7 +98,9 @@ impl Replica {
         let log = &self.log;
         let own_end =
             log.epochs.end_offset_for(epoch, log.log_end).map_or(log.log_start, |(_, end)| end);
-        let to = end.min(own_end).max(log.log_start);
+        // What a start was ordered for is gone from the log already, durable or not.
+        let floor = self.ordered_start;
+        let to = end.min(own_end).max(floor);
         if present.last_epoch.is_none_or(|last| epoch > last) || to >= log.log_end {
             effects.note(
                 true,
@@ -113,6 +115,12 @@ impl Replica {
                 log.log_end, log.high_watermark
             ),
         );
+        if to == floor && floor > Offset(0) {
+            // Nothing is left. A start may lie within a batch, where no log can be cut.
+            effects.reset_to = Some(to);
+            self.begin(Operation::Reset(to));
+            return;
+        }
         effects.truncate_to = Some(to);
         self.begin(Operation::Truncate(to));
     }
@@ -169,11 +177,13 @@ impl Replica {
     /// R15, R34: the leader's HW and log start, as far as this log reaches.
     fn take_marks(&mut self, high_watermark: Offset, log_start: Offset, effects: &mut Effects) {
         self.follow_high_watermark(high_watermark, effects);
-        let log_start = log_start.min(self.log.high_watermark);
-        if log_start > self.log.log_start {
-            self.log.log_start = log_start;
-            self.log.epochs.truncate_from_start(log_start);
-            effects.log_start = Some(log_start);
+        self.order_log_start(log_start.min(self.log.high_watermark), effects);
+    }
+
+    /// The append under way will not be.
+    pub(crate) fn drop_fetched(&mut self) {
+        if let RoleState::Follower(follower) = &mut self.role {
+            follower.operation.take_if(|o| matches!(o, Operation::Append(_)));
         }
     }
 
@@ -188,9 +198,17 @@ impl Replica {
             RoleState::Follower(follower) => follower.operation.take(),
             _ => None,
         };
-        match operation {
-            Some(Operation::Truncate(_)) => self.log.epochs.truncate_from_end(log_end),
-            Some(Operation::Reset(_)) => self.log.epochs.clear(),
+        let log_start = match operation {
+            Some(Operation::Truncate(_)) => {
+                self.log.epochs.truncate_from_end(log_end);
+                // The log may have begun to drop what an order speaks of that is not durable yet.
+                self.log.log_start
+            }
+            Some(Operation::Reset(_)) => {
+                self.log.epochs.clear();
+                self.begin_anew(log_start, effects);
+                log_start
+            }
             other => {
                 if let Some(operation) = other {
                     self.begin(operation);
@@ -198,7 +216,7 @@ impl Replica {
                 effects.note(true, format!("truncation to {log_end} was not ordered"));
                 return;
             }
-        }
+        };
         let high_watermark = self.log.high_watermark.clamp(log_start, log_end);
         if high_watermark != self.log.high_watermark {
             effects.high_watermark = Some(high_watermark);

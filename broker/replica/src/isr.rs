@@ -1,9 +1,9 @@
 //! How a leader proposes to grow or shrink the ISR (R9, R12, R13, B7).
 
-use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset};
+use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset, Partition};
 
 use crate::effects::{Effects, IsrProposal};
-use crate::event::{LogState, ProposalOutcome};
+use crate::event::{LogState, ProposalOutcome, StatePush};
 use crate::leader::Leader;
 use crate::progress::FollowerProgress;
 use crate::replica::{Replica, RoleState};
@@ -90,11 +90,25 @@ impl Replica {
         effects: &mut Effects,
     ) {
         let RoleState::Leader(leader) = &mut self.role else { return };
-        if leader.proposal.open.is_none() {
-            return; // Late: a newer state has settled it.
-        }
+        // If none is open, the answer is late: a newer state has settled it.
+        let open = leader.proposal.open.is_some();
         match outcome {
-            ProposalOutcome::Accepted => leader.proposal.open = Some(Open::Accepted(now)),
+            ProposalOutcome::Accepted { broker_epoch, state } => {
+                if open {
+                    leader.proposal.open = Some(Open::Accepted(now));
+                }
+                if let Some(accepted) = &self.accepted {
+                    let assigned_replicas = accepted.partition.assigned_replicas.clone();
+                    let push = StatePush {
+                        controller_epoch: state.controller_epoch,
+                        broker_epoch,
+                        partition: Partition { assigned_replicas, state },
+                        ..*accepted
+                    };
+                    self.on_state(now, push, effects);
+                }
+            }
+            _ if !open => {}
             // An attempt may still be applied later, so the maximal ISR stays as it is (R9).
             ProposalOutcome::Refused(condition) => {
                 leader.proposal.failed(now);

@@ -7,6 +7,7 @@ use barnabas_types::{Acks, BrokerId, Condition, LeaderEpoch, Now, Offset, Partit
 use crate::effects::{AppendOrder, Effects, FetchGrant, FetchReply};
 use crate::event::{FetchPosition, FollowerFetch, Produce, WaiterId};
 use crate::isr::ProposalState;
+use crate::log_start::Deletion;
 use crate::progress::{FollowerProgress, Position};
 use crate::replica::{PendingAppend, Replica, RoleState};
 
@@ -22,6 +23,8 @@ pub(crate) struct Leader {
     waiting_all: VecDeque<Waiter>,
     /// acks=1, in log order; empty between steps in async mode.
     waiting_written: VecDeque<Waiter>,
+    /// DeleteRecords requests. Bounded by the shell's requests in flight.
+    pub(crate) deletions: Vec<Deletion>,
 }
 
 /// A producer whose records are in the log and who has not been answered.
@@ -40,6 +43,7 @@ impl Leader {
             proposal: ProposalState::default(),
             waiting_all: VecDeque::new(),
             waiting_written: VecDeque::new(),
+            deletions: Vec::new(),
         };
         leader.adopt_isr(now, me, partition);
         leader
@@ -79,25 +83,49 @@ impl Leader {
         answer_below(&mut self.waiting_all, high_watermark, effects);
     }
 
+    /// The least log start in the maximal ISR, of which this replica has `log_start`; `None` until all have reported.
+    pub(crate) fn low_watermark(&self, log_start: Offset) -> Option<Offset> {
+        let members = self.followers.iter().filter(|f| f.in_maximal_isr());
+        members
+            .map(|f| f.position.map(|p| p.log_start))
+            .try_fold(log_start, |least, start| start.map(|s| least.min(s)))
+    }
+
+    /// Answers the deletions that every member of the maximal ISR has performed: none begins below `low_watermark` (R33).
+    pub(crate) fn answer_deletions(&mut self, low_watermark: Offset, effects: &mut Effects) {
+        self.deletions.retain(|deletion| {
+            let done = deletion.to <= low_watermark;
+            if done {
+                effects.answers.push((deletion.waiter, Ok(low_watermark)));
+            }
+            !done
+        });
+    }
+
     /// Ends the acks=all producers without success.
     pub(crate) fn end_uncommitted(&mut self, condition: &Condition, effects: &mut Effects) {
         let ended = self.waiting_all.drain(..);
         effects.answers.extend(ended.map(|w| (w.waiter, Err(condition.clone()))));
     }
 
-    /// Ends all producers without success.
+    /// Ends all producers and deletions without success.
     pub(crate) fn end_waiters(&mut self, condition: &Condition, effects: &mut Effects) {
         self.end_uncommitted(condition, effects);
-        let ended = self.waiting_written.drain(..);
-        effects.answers.extend(ended.map(|w| (w.waiter, Err(condition.clone()))));
+        let written = self.waiting_written.drain(..).map(|w| w.waiter);
+        let ended = written.chain(self.deletions.drain(..).map(|d| d.waiter));
+        effects.answers.extend(ended.map(|waiter| (waiter, Err(condition.clone()))));
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.waiting_all.len() + self.waiting_written.len()
+        self.waiting_all.len() + self.waiting_written.len() + self.deletions.len()
     }
 
     /// Drops a waiter; `false` if it is not here.
     fn forget(&mut self, waiter: WaiterId) -> bool {
+        if let Some(index) = self.deletions.iter().position(|d| d.waiter == waiter) {
+            self.deletions.swap_remove(index);
+            return true;
+        }
         [&mut self.waiting_all, &mut self.waiting_written].into_iter().any(|queue| {
             let found = queue.iter().position(|w| w.waiter == waiter);
             found.is_some_and(|index| queue.remove(index).is_some())

@@ -10,6 +10,7 @@ mod event;
 mod follower;
 mod isr;
 mod leader;
+mod log_start;
 mod progress;
 mod replica;
 #[cfg(test)]

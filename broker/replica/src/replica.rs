@@ -38,6 +38,10 @@ pub struct Replica {
     /// A newer state that came while a follower's append or truncation was under way. It is taken when that is done, as
     /// if it had come then: the epochs of half-written records must not meet an election.
     pub(crate) deferred: Option<StatePush>,
+    /// The greatest log start that was ordered and may not be durable yet; the present one if there is no order.
+    pub(crate) ordered_start: Offset,
+    /// The log start of a reset that is not durable yet.
+    pub(crate) reset_start: Option<Offset>,
     /// When the last event was stepped: a long gap is a stall of this broker, not a lag of its followers (B7).
     pub(crate) last_step: Option<Now>,
 }
@@ -82,6 +86,7 @@ impl Replica {
         assert!(log.log_start <= log.log_end, "the log ends before it starts");
         log.high_watermark = log.high_watermark.clamp(log.log_start, log.log_end);
         log.flushed = log.flushed.min(log.log_end);
+        let ordered_start = log.log_start;
         Self {
             me,
             options,
@@ -92,6 +97,8 @@ impl Replica {
             role: RoleState::Idle,
             pending: VecDeque::new(),
             deferred: None,
+            ordered_start,
+            reset_start: None,
             last_step: None,
         }
     }
@@ -117,6 +124,10 @@ impl Replica {
                 self.take_deferred(now, effects);
             }
             Event::AppendFailed { .. } => self.on_append_failed(effects),
+            Event::AppendRefused { waiter, condition } => {
+                self.on_append_refused(waiter, &condition, effects);
+                self.take_deferred(now, effects);
+            }
             Event::Truncated { log_start, log_end, flushed } => {
                 self.on_truncated(log_start, log_end, flushed, effects);
                 self.take_deferred(now, effects);
@@ -125,6 +136,9 @@ impl Replica {
             Event::FollowerFetch(fetch) => self.on_follower_fetch(now, fetch, effects),
             Event::FetchAnswered(answer) => self.on_fetch_answered(answer, effects),
             Event::ProposalAnswered(outcome) => self.on_proposal_answered(now, outcome, effects),
+            Event::RetentionReached { to } => self.on_retention(to, effects),
+            Event::DeleteRecords { waiter, to } => self.on_delete_records(waiter, to, effects),
+            Event::LogStartDurable { to } => self.on_log_start_durable(to),
             Event::WaiterTimedOut { waiter } => self.on_waiter_timed_out(waiter, effects),
             Event::Tick => self.on_tick(now, effects),
         }
@@ -148,6 +162,27 @@ impl Replica {
         self.end_all_waiters(&Condition::KafkaStorageError, effects);
         self.pending.clear();
         self.fence("an append failed".to_owned(), effects);
+    }
+
+    /// There is no room: nothing was written, and the log is whole. Only the newest order can be refused.
+    fn on_append_refused(
+        &mut self,
+        waiter: Option<WaiterId>,
+        condition: &Condition,
+        effects: &mut Effects,
+    ) {
+        match waiter {
+            // The follower stands where it stood; what it lacks is fetched again.
+            None => self.drop_fetched(),
+            Some(waiter) => {
+                let newest = self.pending.back().copied().filter(|p| p.waiter == waiter);
+                let Some(refused) = newest else { return };
+                self.pending.pop_back();
+                if refused.waits {
+                    effects.answers.push((waiter, Err(condition.clone())));
+                }
+            }
+        }
     }
 
     /// Stops this replica until it is created anew.

@@ -87,10 +87,16 @@ impl Replica {
         self.accepted.as_ref().map(|a| a.incarnation)
     }
 
-    /// First offset, inclusive.
+    /// First offset, inclusive. Durable: a start that was only ordered is not this yet.
     #[must_use]
     pub fn log_start(&self) -> Offset {
         self.log.log_start
+    }
+
+    /// How far retention may raise the log start: the own HW (R32).
+    #[must_use]
+    pub fn log_start_max(&self) -> Offset {
+        self.log.high_watermark
     }
 
     /// LEO, exclusive.
@@ -140,13 +146,14 @@ impl Replica {
         members
     }
 
-    /// What to fetch next. `None` when this replica does not follow, or while its log is being written or cut.
+    /// What to fetch next. `None` when this replica does not follow, while its log is being written or cut, and after a
+    /// reset until the new log start is durable.
     #[must_use]
     pub fn fetch_position(&self) -> Option<FetchPosition> {
         let (RoleState::Follower(follower), Some(accepted)) = (&self.role, &self.accepted) else {
             return None;
         };
-        if follower.is_busy() || !self.pending.is_empty() {
+        if follower.is_busy() || !self.pending.is_empty() || self.reset_start.is_some() {
             return None;
         }
         Some(FetchPosition {
@@ -215,7 +222,7 @@ impl Replica {
         self.isr().contains(&(self.me, broker_epoch))
     }
 
-    /// Producers not answered yet, also those whose append is under way.
+    /// Producers and deletions not answered yet, also those whose append is under way.
     #[must_use]
     pub fn waiters(&self) -> usize {
         let written = match &self.role {

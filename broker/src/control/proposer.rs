@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use barnabas_controller::AlterPartitionAnswer;
 use barnabas_proto::convert::IsrProposals;
-use barnabas_replica::{IsrProposal, ProposalOutcome, StatePush};
-use barnabas_types::{BrokerEpoch, ClusterImage, Partition, PartitionState, TopicPartition};
+use barnabas_replica::{IsrProposal, ProposalOutcome};
+use barnabas_types::{BrokerEpoch, TopicPartition};
 use tokio::sync::Notify;
 
 use crate::node::Node;
@@ -102,88 +102,19 @@ fn item(hosted: &Hosted, proposal: &IsrProposal) -> barnabas_proto::convert::Isr
     }
 }
 
-/// Tells the replica; an accepted proposal's state is applied at once, the push repeats it.
+/// Tells the replica, which adopts an accepted proposal's state at once; the push repeats it.
 fn answered(
     node: &Arc<Node>,
     hosted: &Arc<Hosted>,
     broker_epoch: Option<BrokerEpoch>,
     answer: Option<AlterPartitionAnswer>,
 ) {
-    let (outcome, state) = match answer {
-        Some(Ok(state)) => (ProposalOutcome::Accepted, Some(state)),
-        Some(Err(condition)) => (ProposalOutcome::Refused(condition), None),
-        None => (ProposalOutcome::Unknown, None),
+    let outcome = match (answer, broker_epoch) {
+        (Some(Ok(state)), Some(broker_epoch)) => ProposalOutcome::Accepted { broker_epoch, state },
+        (Some(Err(condition)), _) => ProposalOutcome::Refused(condition),
+        _ => ProposalOutcome::Unknown,
     };
     let mut after = Aftermath::default();
-    // Before the state: that one settles this proposal, and the next may be open right after it.
     hosted.proposal_answered(node.now(), outcome, &mut after);
     after.settle(hosted, &**node, &mut Flush::default());
-    let image = node.view.image();
-    if let (Some(state), Some(broker_epoch)) = (state, broker_epoch)
-        && let Some(push) = adopted(&image, hosted, broker_epoch, state)
-    {
-        let mut after = Aftermath::default();
-        hosted.state(node.now(), push, &mut after);
-        after.settle(hosted, &**node, &mut Flush::default());
-    }
-}
-
-/// The state that an accepted proposal has become, as if it were pushed to the broker epoch that proposed it. An answer has
-/// no assignment: it is that of the image, which holds unless the image is of another life of the topic or newer.
-fn adopted(
-    image: &ClusterImage,
-    hosted: &Hosted,
-    broker_epoch: BrokerEpoch,
-    state: PartitionState,
-) -> Option<StatePush> {
-    let tp = &hosted.topic_partition;
-    let topic = image.topics.get(&tp.topic).filter(|t| t.incarnation == hosted.incarnation)?;
-    let known = topic.partitions.get(&tp.partition)?;
-    if known.state.leader_epoch != state.leader_epoch
-        || known.state.partition_epoch >= state.partition_epoch
-    {
-        return None;
-    }
-    Some(StatePush {
-        controller_epoch: state.controller_epoch,
-        broker_epoch,
-        incarnation: topic.incarnation,
-        partition: Partition { assigned_replicas: known.assigned_replicas.clone(), state },
-        min_insync_replicas: topic.config.min_insync_replicas,
-        flush_mode: topic.config.flush_mode,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use barnabas_types::{BrokerId, Incarnation, PartitionEpoch, TopicConfig, TopicImage};
-
-    use super::*;
-    use crate::testing::{Disk, LIFE, MY_EPOCH, node, push, tp};
-
-    fn image(incarnation: Incarnation, partition_epoch: i32) -> ClusterImage {
-        let mut partition = push(1, 1, &[1]).partition;
-        partition.state.partition_epoch = PartitionEpoch(partition_epoch);
-        let config = TopicConfig::default();
-        let partitions = BTreeMap::from([(0, partition)]);
-        let topic = TopicImage { incarnation, config, partitions };
-        ClusterImage { topics: BTreeMap::from([(tp("t", 0).topic, topic)]), ..Default::default() }
-    }
-
-    #[tokio::test]
-    async fn r13_an_accepted_proposal_is_adopted_unless_the_image_is_newer_or_of_another_life() {
-        let (node, disk) = (node(), Disk::new());
-        let hosted = disk.host(&node, tp("t", 0));
-        let mut accepted = push(1, 1, &[1, 2]).partition.state;
-        accepted.partition_epoch = PartitionEpoch(5);
-        let adopted = |image: ClusterImage| adopted(&image, &hosted, MY_EPOCH, accepted.clone());
-        let push = adopted(image(LIFE, 4)).unwrap();
-        assert_eq!(push.partition.assigned_replicas, [BrokerId(1), BrokerId(2)]);
-        assert_eq!(push.partition.state, accepted);
-        assert_eq!(adopted(image(LIFE, 5)), None);
-        assert_eq!(adopted(image(Incarnation { czxid: LIFE.czxid + 1, ..LIFE }, 1)), None);
-        assert_eq!(adopted(ClusterImage::default()), None);
-    }
 }

@@ -127,6 +127,21 @@ impl Hosted {
         self.step(now, Event::ProposalAnswered(outcome), after);
     }
 
+    /// How far retention may raise the log start (R32).
+    pub fn log_start_max(&self) -> Offset {
+        self.lock().replica.log_start_max()
+    }
+
+    /// Retention lets everything below `to` go.
+    pub fn retention_reached(&self, now: Now, to: Offset, after: &mut Aftermath) {
+        self.step(now, Event::RetentionReached { to }, after);
+    }
+
+    /// The log start `to` that was ordered is durable.
+    pub fn log_start_durable(&self, now: Now, to: Offset, after: &mut Aftermath) {
+        self.step(now, Event::LogStartDurable { to }, after);
+    }
+
     /// Appends a producer's batches (already checked). The result goes to `pending`; acks=0 has none.
     pub fn produce(
         &self,

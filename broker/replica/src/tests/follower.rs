@@ -77,8 +77,10 @@ fn r15_never_below_the_log_start() {
     let mut state = log(6, &[(4, 0)]);
     state.log_start = Offset(3);
     let mut rig = Rig::follower(state, 5);
-    assert_eq!(rig.answer(diverging(2, 1)).truncate_to, Some(Offset(3)));
+    let effects = rig.answer(diverging(2, 1));
+    assert_eq!((effects.truncate_to, effects.reset_to), (None, Some(Offset(3))), "all of it goes");
     truncated(&mut rig, 3, 3, 0);
+    rig.step(Event::LogStartDurable { to: Offset(3) });
     assert_eq!(rig.replica.fetch_position().unwrap().last_epoch, None, "R36: empty at 3");
 }
 
@@ -102,7 +104,9 @@ fn r35_a_reset_begins_at_the_leaders_log_start() {
     let effects = rig.answer(FetchOutcome::Reset { log_start: Offset(9) });
     assert_eq!((effects.reset_to, effects.truncate_to), (Some(Offset(9)), None));
     let effects = truncated(&mut rig, 9, 9, 9);
-    assert_eq!(effects.high_watermark, Some(Offset(9)));
+    assert_eq!((effects.high_watermark, effects.log_start), (Some(Offset(9)), Some(Offset(9))));
+    assert_eq!(rig.replica.fetch_position(), None, "not before the start is durable");
+    rig.step(Event::LogStartDurable { to: Offset(9) });
     let position = rig.replica.fetch_position().unwrap();
     assert_eq!(
         (position.log_start, position.log_end, position.last_epoch),
@@ -204,6 +208,8 @@ fn r34_the_log_start_follows_the_leaders_up_to_the_own_high_watermark() {
     };
     let effects = rig.answer(outcome);
     assert_eq!(effects.log_start, Some(Offset(5)));
+    assert_eq!(rig.replica.log_start(), Offset(0), "not before it is durable");
+    rig.step(Event::LogStartDurable { to: Offset(5) });
     assert_eq!(rig.replica.log_start(), Offset(5));
     assert_eq!(*rig.replica.epochs(), table(&[(2, 5)]));
     assert_eq!(rig.answer(records(6, &[], 5)).log_start, None, "never down");

@@ -76,11 +76,11 @@ fn r9_a_proposed_member_counts_before_it_is_admitted() {
 }
 
 #[test]
-fn r9_neither_refusal_nor_silence_nor_acceptance_empties_the_maximal_isr() {
+fn r9_neither_refusal_nor_silence_nor_an_old_state_empties_the_maximal_isr() {
     for outcome in [
         ProposalOutcome::Refused(Condition::NotController),
         ProposalOutcome::Unknown,
-        ProposalOutcome::Accepted,
+        accepted(push(1, 1, 1, &[1])),
     ] {
         let mut rig = Rig::leader(&[1]);
         rig.fetch(2, 0);
@@ -97,7 +97,7 @@ fn r9_at_most_one_proposal_is_open() {
     assert_eq!(proposed(&rig.fetch(2, 0)), Some(vec![1, 2]));
     assert_eq!(proposed(&rig.fetch(3, 0)), None);
     assert_eq!(rig.pass_ms(3 * LAG_MS).propose, None);
-    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
+    rig.step(Event::ProposalAnswered(accepted(push(1, 1, 1, &[1]))));
     assert_eq!(proposed(&rig.fetch(3, 0)), None, "its state is on the way");
     assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
     assert_eq!(proposed(&rig.fetch(3, 0)), None);
@@ -141,7 +141,7 @@ fn r9_a_refused_member_that_stopped_is_withdrawn_by_proposing_the_committed_isr(
 fn r9_an_accepted_proposal_whose_state_never_comes_is_made_again() {
     let mut rig = Rig::leader(&[1]);
     rig.fetch(2, 0);
-    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
+    rig.step(Event::ProposalAnswered(accepted(push(1, 1, 1, &[1]))));
     assert_eq!(proposed(&rig.pass_ms(2 * LAG_MS)), Some(vec![1, 2]));
 }
 
@@ -161,9 +161,32 @@ fn r13_a_shrink_counts_only_when_confirmed() {
     rig.produce(1, Acks::All);
     let effects = rig.pass_ms(LAG_MS + LAG_MS / 4);
     assert_eq!((proposed(&effects), answers(&effects)), (Some(vec![1]), vec![]));
-    rig.step(Event::ProposalAnswered(ProposalOutcome::Accepted));
     assert_eq!(rig.high_watermark(), 0);
-    assert_eq!(answers(&rig.isr(&[1])), [(1, Ok(0))]);
+    let effects = rig.step(Event::ProposalAnswered(accepted(push(1, 1, 2, &[1]))));
+    assert_eq!(answers(&effects), [(1, Ok(0))], "the answer brings the state");
+    assert_eq!(rig.isr(&[1]).answers, []);
+}
+
+#[test]
+fn r37_an_accepted_proposal_changes_neither_settings_nor_assignment() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1], 1, FlushMode::Sync);
+    rig.fetch(2, 0);
+    let mut answer = push(1, 1, 2, &[1, 2]);
+    answer.partition.assigned_replicas.clear();
+    rig.step(Event::ProposalAnswered(accepted(answer)));
+    assert_eq!(rig.replica.partition_epoch(), Some(PartitionEpoch(2)));
+    assert_eq!(rig.replica.flush_mode(), FlushMode::Sync);
+    assert_eq!(rig.replica.isr().len(), 2);
+    assert_eq!(rig.replica.follower_positions().len(), 2);
+}
+
+#[test]
+fn r4_an_accepted_proposal_of_another_incarnation_of_this_broker_is_refused() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    rig.step(Event::Registered { broker_epoch: BrokerEpoch(201) });
+    rig.step(Event::ProposalAnswered(accepted(push(1, 1, 2, &[1, 2]))));
+    assert_eq!(rig.replica.partition_epoch(), Some(PartitionEpoch(1)));
 }
 
 #[test]

@@ -2,9 +2,11 @@
 //!
 //! Three brokers 1, 2 and 3, registered under broker epochs 101, 102 and 103; a lag limit of 10 s.
 
+mod flush_mode;
 mod follower;
 mod isr;
 mod leader;
+mod log_start;
 mod produce_again;
 mod r4_accept;
 mod waiters;
@@ -212,6 +214,11 @@ fn records(end: i64, epochs: &[(i32, i64)], high_watermark: i64) -> FetchOutcome
         high_watermark: Offset(high_watermark),
         log_start: Offset(0),
     }
+}
+
+/// The answer that a proposal has become this state.
+fn accepted(state: StatePush) -> ProposalOutcome {
+    ProposalOutcome::Accepted { broker_epoch: state.broker_epoch, state: state.partition.state }
 }
 
 fn refused(effects: &Effects) -> Option<Condition> {

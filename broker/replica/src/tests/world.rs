@@ -143,6 +143,14 @@ impl World {
         fits
     }
 
+    /// The answer that a proposal of `id` was written.
+    pub(super) fn accepted(&self, id: i32) -> ProposalOutcome {
+        ProposalOutcome::Accepted {
+            broker_epoch: self.brokers[&id].epoch,
+            state: self.partition.state.clone(),
+        }
+    }
+
     pub(super) fn answer_proposal(&mut self, id: i32, outcome: ProposalOutcome) {
         self.step(id, Event::ProposalAnswered(outcome), &[]);
     }

@@ -131,17 +131,19 @@ impl Run {
         }
         let index = self.random.below(self.sent.len());
         let proposal = self.sent[index].clone();
-        let outcome = if self.random.one_in(4) || !self.world.admit(&proposal) {
-            ProposalOutcome::Refused(Condition::InvalidUpdateVersion { reason: "test" })
-        } else if self.random.one_in(4) {
-            ProposalOutcome::Unknown
-        } else {
-            ProposalOutcome::Accepted
-        };
+        let written = !self.random.one_in(4) && self.world.admit(&proposal);
+        let answered = !self.random.one_in(4);
         if let Some((leader, _)) = proposal.isr.iter().find(|(id, _)| {
             self.world.brokers[&id.0].replica.role()
                 == Role::Leader { leader_epoch: proposal.leader_epoch }
         }) {
+            let outcome = match (written, answered) {
+                (true, true) => self.world.accepted(leader.0),
+                (true, false) => ProposalOutcome::Unknown,
+                (false, _) => {
+                    ProposalOutcome::Refused(Condition::InvalidUpdateVersion { reason: "test" })
+                }
+            };
             self.world.answer_proposal(leader.0, outcome);
         }
     }
@@ -208,7 +210,7 @@ impl Run {
                 let leader = self.world.partition.state.leader.unwrap().0;
                 let reason = Condition::InvalidUpdateVersion { reason: "late" };
                 let outcome = if admitted {
-                    ProposalOutcome::Accepted
+                    self.world.accepted(leader)
                 } else {
                     ProposalOutcome::Refused(reason)
                 };

@@ -2,11 +2,10 @@
 
 use barnabas_controller_core::AlterPartition;
 use barnabas_replica::{
-    Effects, Event, FetchReply, IsrProposal, Produce, ProposalOutcome, Role, StatePush, WaiterId,
+    Effects, Event, FetchReply, IsrProposal, Produce, ProposalOutcome, Role, WaiterId,
 };
 use barnabas_types::{
-    Acks, Condition, FlushMode, Incarnation, LeaderEpoch, Offset, Partition, PartitionState,
-    TopicPartition,
+    Acks, Condition, FlushMode, Incarnation, LeaderEpoch, Offset, PartitionState, TopicPartition,
 };
 
 use super::{World, id_of, ix_of};
@@ -358,10 +357,10 @@ impl World {
         slot.proposing = None;
         self.note(Some(b), "proposal", || format!("{at} {answer:?}"));
         let outcome = match answer {
-            Ok(state) => {
-                self.adopt_answer(b, at, proposal.incarnation, state);
-                ProposalOutcome::Accepted
-            }
+            Ok(state) => match self.processes[b].broker_epoch {
+                Some(broker_epoch) => ProposalOutcome::Accepted { broker_epoch, state },
+                None => ProposalOutcome::Unknown,
+            },
             Err(condition) => {
                 if let Some(slot) = self.processes[b].slots.get_mut(at) {
                     slot.refused_at = slot.replica.partition_epoch();
@@ -370,31 +369,6 @@ impl World {
             }
         };
         self.step_replica(b, at, Event::ProposalAnswered(outcome));
-    }
-
-    fn adopt_answer(
-        &mut self,
-        b: Ix,
-        at: &TopicPartition,
-        incarnation: Incarnation,
-        state: PartitionState,
-    ) {
-        let process = &self.processes[b];
-        let Some(broker_epoch) = process.broker_epoch else { return };
-        let Some(topic) = process.image.topics.get(&at.topic) else { return };
-        let Some(partition) = topic.partitions.get(&at.partition) else { return };
-        if topic.incarnation != incarnation {
-            return;
-        }
-        let push = StatePush {
-            controller_epoch: state.controller_epoch,
-            broker_epoch,
-            incarnation,
-            partition: Partition { assigned_replicas: partition.assigned_replicas.clone(), state },
-            min_insync_replicas: topic.config.min_insync_replicas,
-            flush_mode: topic.config.flush_mode,
-        };
-        self.step_replica(b, at, Event::State(push));
     }
 
     /// Time passed, for every replica of a process.
