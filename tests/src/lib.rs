@@ -4,12 +4,15 @@
 //! clients were told and from the bytes that come back.
 
 pub mod admin;
+pub mod client;
 pub mod cluster;
 pub mod corpus;
 pub mod demonstration;
 pub mod kcat;
 pub mod ledger;
+pub mod load;
 pub mod power;
+pub mod power_cut;
 pub mod prng;
 pub mod proxy;
 pub mod replicas;

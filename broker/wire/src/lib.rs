@@ -38,3 +38,5 @@ pub use segments::{Segment, Segments};
 
 /// Any response that [`reply`] can write.
 pub use kafka_wire::KafkaResponse;
+/// Any request that [`encode_request`] can write, and that [`decode_response`] finds the response of.
+pub use kafka_wire::{KafkaRequest, RequestResponsePair};

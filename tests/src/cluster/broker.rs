@@ -156,6 +156,14 @@ impl Broker {
         self.until_ended().await.map(|_| ())
     }
 
+    /// SIGKILL, without waiting.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub(super) fn strike(&self) -> Outcome<()> {
+        Ok(kill_process(self.pid()?, Signal::KILL)?)
+    }
+
     /// SIGTERM, and waits until the process is gone; the exit status, if it is our child.
     ///
     /// # Errors

@@ -180,6 +180,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// SIGKILL to every broker at once, and waits until all are gone.
+    ///
+    /// # Errors
+    /// One does not run, or does not end.
+    pub async fn kill_all(&mut self) -> Outcome<()> {
+        for broker in self.brokers.values() {
+            broker.strike()?;
+        }
+        for broker in self.brokers.values_mut() {
+            broker.until_ended().await?;
+        }
+        Ok(())
+    }
+
     /// Waits until every running broker is registered and known to a controller.
     ///
     /// # Errors

@@ -1,0 +1,305 @@
+//! Producers at acks=all, idempotent and plain by turns, that send until told to stop and never give up a batch; what was
+//! acknowledged, when and where; and the judgement of what can be read afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::client::{Answer, Client, Producer};
+use crate::prng::Prng;
+use crate::{Outcome, kcat, wait};
+
+/// Most records of a batch.
+const BATCH_RECORDS_MAX: u64 = 20;
+/// Sixteen bytes each, beyond a value's name.
+const PADDING: usize = 6;
+/// OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID: what the producer sent before is gone.
+const SEQUENCE_LOST: [i16; 2] = [45, 59];
+
+/// A batch that was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Acked {
+    /// Number of its first record among those of its producer.
+    pub first: u64,
+    /// How many records.
+    pub count: u64,
+    /// Offset of the first.
+    pub offset: i64,
+    /// When the acknowledgement came.
+    pub at: Instant,
+}
+
+/// What one producer did.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Number of the producer.
+    pub producer: usize,
+    /// Its partition.
+    pub partition: i32,
+    /// Whether it has a producer id.
+    pub idempotent: bool,
+    /// In the order of its records.
+    pub acked: Vec<Acked>,
+    /// How often it was told that what it had sent before is not there, and began anew.
+    pub restarts: u64,
+    /// Refusals by code.
+    pub refused: BTreeMap<i16, u64>,
+}
+
+/// Producers at work.
+#[derive(Debug)]
+pub struct Load {
+    stop: watch::Sender<bool>,
+    acked: Vec<Arc<AtomicU64>>,
+    trouble: Arc<Mutex<String>>,
+    tasks: Vec<JoinHandle<Account>>,
+}
+
+/// Where producers send to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Addresses to ask for leaders.
+    pub bootstrap: String,
+    /// The topic.
+    pub topic: String,
+    /// Its number of partitions.
+    pub partitions: i32,
+}
+
+impl Load {
+    /// Starts some producers, numbered from `first` on; the k-th sends to the partition k modulo their number.
+    #[must_use]
+    pub fn start(target: &Target, producers: usize, first: usize, seed: u64) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let trouble = Arc::default();
+        let mut load = Self { stop, acked: Vec::new(), trouble, tasks: Vec::new() };
+        for producer in first..first + producers {
+            let acked = Arc::new(AtomicU64::new(0));
+            let one = One {
+                target: target.clone(),
+                prng: Prng::new(seed ^ (producer as u64) << 32),
+                stopped: stopped.clone(),
+                batches: acked.clone(),
+                trouble: load.trouble.clone(),
+                client: None,
+                id: None,
+                account: Account {
+                    producer,
+                    partition: i32::try_from(producer).unwrap_or(0) % target.partitions,
+                    idempotent: producer.is_multiple_of(2),
+                    ..Account::default()
+                },
+            };
+            load.acked.push(acked);
+            load.tasks.push(tokio::spawn(one.run()));
+        }
+        load
+    }
+
+    /// Batches acknowledged so far, by producer.
+    #[must_use]
+    pub fn batches(&self) -> Vec<u64> {
+        self.acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect()
+    }
+
+    /// What a producer was told last when it did not succeed.
+    #[must_use]
+    pub fn trouble(&self) -> String {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets every producer finish the batch that it has in hand.
+    ///
+    /// # Errors
+    /// A producer panicked.
+    pub async fn stop(self) -> Outcome<Vec<Account>> {
+        self.stop.send_replace(true);
+        let mut accounts = Vec::new();
+        for task in self.tasks {
+            accounts.push(task.await?);
+        }
+        Ok(accounts)
+    }
+}
+
+struct One {
+    target: Target,
+    prng: Prng,
+    stopped: watch::Receiver<bool>,
+    batches: Arc<AtomicU64>,
+    trouble: Arc<Mutex<String>>,
+    client: Option<Client>,
+    id: Option<Producer>,
+    account: Account,
+}
+
+impl One {
+    async fn run(mut self) -> Account {
+        let mut next = 0;
+        while !*self.stopped.borrow() {
+            let count = 1 + self.prng.below(BATCH_RECORDS_MAX);
+            let values: Vec<Vec<u8>> =
+                (next..next + count).map(|n| value(self.account.producer, n)).collect();
+            // Until it is acknowledged: what is sent may be there though nothing was said.
+            let offset = loop {
+                let trouble = match self.send(&values).await {
+                    Ok(Answer::Appended(offset)) => break offset,
+                    Ok(Answer::Refused(code, message)) => {
+                        *self.account.refused.entry(code).or_default() += 1;
+                        if SEQUENCE_LOST.contains(&code) {
+                            self.id = None;
+                            self.account.restarts += 1;
+                        }
+                        format!("error {code} {message}")
+                    }
+                    Err(error) => error.to_string(),
+                };
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+                self.client = None;
+                wait::next_look().await;
+            };
+            self.account.acked.push(Acked { first: next, count, offset, at: Instant::now() });
+            self.batches.fetch_add(1, Ordering::SeqCst);
+            if let Some(id) = &mut self.id {
+                id.sequence += i32::try_from(count).unwrap_or(0);
+            }
+            next += count;
+        }
+        self.account
+    }
+
+    async fn send(&mut self, values: &[Vec<u8>]) -> Outcome<Answer> {
+        let partition = self.account.partition;
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let mut any = Client::bootstrap(&self.target.bootstrap).await?;
+                if self.account.idempotent && self.id.is_none() {
+                    self.id = Some(any.producer().await?);
+                }
+                let leaders = any.leaders(&self.target.topic).await?;
+                Client::connect(leaders.get(&partition).ok_or("no leader")?).await?
+            }
+        };
+        let answer = client.produce(&self.target.topic, partition, self.id, values).await?;
+        self.client = Some(client);
+        Ok(answer)
+    }
+}
+
+/// The value of a producer's n-th record: its name, and bytes that follow from it.
+fn value(producer: usize, n: u64) -> Vec<u8> {
+    let mut value = format!("{producer}:{n}:").into_bytes();
+    let mut prng = Prng::new(n ^ (producer as u64) << 48);
+    for _ in 0..PADDING {
+        value.extend_from_slice(format!("{:016x}", prng.next_u64()).as_bytes());
+    }
+    value
+}
+
+/// What became of acknowledged records.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Acknowledged.
+    pub acked: u64,
+    /// Acknowledged and not there.
+    pub lost: u64,
+    /// There, at another offset than the last acknowledgement said.
+    pub misplaced: u64,
+    /// Read with other bytes than were sent, or never sent.
+    pub phantom: u64,
+    /// Records of idempotent producers that are there more than once.
+    pub duplicated: u64,
+    /// How often idempotent producers began anew.
+    pub restarts: u64,
+    /// Offsets of lost records by partition, with the time of their acknowledgement.
+    pub lost_offsets: BTreeMap<i32, Vec<(i64, Instant)>>,
+}
+
+impl Verdict {
+    /// Records that should not be as they are, beside the lost ones.
+    #[must_use]
+    pub fn wrong(&self) -> u64 {
+        self.misplaced + self.phantom + self.duplicated
+    }
+}
+
+/// Takes batches of which a record is lost out of what is judged again.
+pub fn forget(accounts: &mut [Account], verdict: &Verdict) {
+    for account in accounts {
+        let Some(lost) = verdict.lost_offsets.get(&account.partition) else { continue };
+        let hit = |batch: &Acked| {
+            (0..batch.count as i64).any(|n| {
+                lost.binary_search_by_key(&(batch.offset + n), |(offset, _)| *offset).is_ok()
+            })
+        };
+        account.acked.retain(|batch| !hit(batch));
+    }
+}
+
+/// Reads the whole topic and compares.
+///
+/// # Errors
+/// It cannot be read.
+pub fn judge(target: &Target, accounts: &[Account]) -> Outcome<Verdict> {
+    let mut found: BTreeMap<(usize, u64), BTreeSet<i64>> = BTreeMap::new();
+    let mut verdict = Verdict::default();
+    let arguments =
+        ["-C", "-t", &target.topic, "-o", "beginning", "-e", "-q", "-X", "check.crcs=true"];
+    let output =
+        kcat::run(&target.bootstrap, &[&arguments[..], &["-f", "%p %o %s\\n"]].concat(), b"")?;
+    if !output.status.success() {
+        return Err(format!("kcat: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match parse(line) {
+            Some((partition, offset, producer, n))
+                if accounts.iter().any(|account| {
+                    account.producer == producer && account.partition == partition
+                }) =>
+            {
+                found.entry((producer, n)).or_default().insert(offset);
+            }
+            _ => verdict.phantom += 1,
+        }
+    }
+    for account in accounts {
+        verdict.restarts += account.restarts;
+        for batch in &account.acked {
+            for n in 0..batch.count {
+                let offset = batch.offset + i64::try_from(n)?;
+                verdict.acked += 1;
+                match found.get(&(account.producer, batch.first + n)) {
+                    None => {
+                        verdict.lost += 1;
+                        let lost = verdict.lost_offsets.entry(account.partition).or_default();
+                        lost.push((offset, batch.at));
+                    }
+                    Some(offsets) => {
+                        verdict.misplaced += u64::from(!offsets.contains(&offset));
+                        if account.idempotent {
+                            verdict.duplicated += offsets.len() as u64 - 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    verdict.lost_offsets.values_mut().for_each(|lost| lost.sort());
+    Ok(verdict)
+}
+
+/// Partition, offset, producer and number of a line that kcat printed, if the value is the one that was sent.
+fn parse(line: &[u8]) -> Option<(i32, i64, usize, u64)> {
+    let text = std::str::from_utf8(line).ok()?;
+    let mut words = text.splitn(3, ' ');
+    let (partition, offset) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let sent = words.next()?;
+    let mut parts = sent.splitn(3, ':');
+    let (producer, n) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    (value(producer, n) == sent.as_bytes()).then_some((partition, offset, producer, n))
+}
