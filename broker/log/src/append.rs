@@ -1,6 +1,6 @@
 //! Appending: the leader's and the follower's, segment rolls, leader epochs, and taking back what a failed write left.
 
-use barnabas_types::{Condition, LeaderEpoch, Offset};
+use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset};
 
 use crate::batch::{BatchHeader, Batches};
 use crate::check::{Fetched, check_fetched, stamp};
@@ -8,6 +8,7 @@ use crate::checkpoint::write_epochs;
 use crate::error::{At as _, LogError};
 use crate::log::Log;
 use crate::producers::Admission;
+use crate::recovery::{From, scan};
 use crate::segment::{Segment, Tail, path_of, remove_segment};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
@@ -31,15 +32,37 @@ impl Log {
     /// Whole on disk after a crash of the process; synced with the next flush, before a flushed offset is claimed.
     ///
     /// # Errors
-    /// [`LogError::Io`] (the log is fenced then), [`LogError::Fenced`].
+    /// [`LogError::Full`]: nothing happened. [`LogError::Io`] (the log is fenced then), [`LogError::Fenced`].
     pub fn assign_epoch(&mut self, epoch: LeaderEpoch, start: Offset) -> Result<(), LogError> {
         self.ready()?;
-        if self.epochs.assign(epoch, start) { self.write_epochs() } else { Ok(()) }
+        self.settle_epochs()?;
+        let last = self.epochs.entries().last();
+        if last.is_some_and(|last| last.epoch == epoch && last.start_offset <= start) {
+            return Ok(());
+        }
+        let mut epochs = self.epochs.clone();
+        if epochs.assign(epoch, start) { self.store_epochs(epochs) } else { Ok(()) }
     }
 
-    pub(crate) fn write_epochs(&mut self) -> Result<(), LogError> {
+    /// Writes these epochs and, if that worked, takes them over. On a full disk nothing happens.
+    pub(crate) fn store_epochs(&mut self, epochs: LeaderEpochs) -> Result<(), LogError> {
         self.names_changed += 1;
-        write_epochs(&self.dir, &self.epochs).inspect_err(|_| self.fenced = true)
+        match write_epochs(&self.dir, &epochs) {
+            Ok(()) => {
+                self.epochs = epochs;
+                self.epochs_stale = false;
+                Ok(())
+            }
+            Err(error) => {
+                self.fenced |= !error.is_full();
+                Err(error.or_full())
+            }
+        }
+    }
+
+    /// Writes the epoch checkpoint if a full disk kept it from being written before.
+    pub(crate) fn settle_epochs(&mut self) -> Result<(), LogError> {
+        if self.epochs_stale { self.store_epochs(self.epochs.clone()) } else { Ok(()) }
     }
 
     /// Whether a producer's batch is new, or in the log already (KIP-98). To be asked before [`Log::append`].
@@ -56,8 +79,9 @@ impl Log {
     /// One write for the whole slice, unless a segment ends within it.
     ///
     /// # Errors
-    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Batch`]: nothing happened. [`LogError::Io`]: nothing
-    /// of it counts, the file was cut back as far as possible, and the log is fenced.
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Batch`]: nothing happened. [`LogError::Full`]: nothing
+    /// happened, and the same append works once there is room. [`LogError::Io`]: nothing of it counts, the file was cut back
+    /// as far as possible, and the log is fenced.
     pub fn append(
         &mut self,
         records: &mut [u8],
@@ -85,22 +109,62 @@ impl Log {
         self.append_fetched(check_fetched(records)?)
     }
 
-    /// A follower's append of checked records. They must begin at the LEO, and their epochs must not be older than the log's.
+    /// A follower's append of checked records. They must begin at the LEO or after it (records between were compacted away),
+    /// and their epochs must not be older than the log's.
+    ///
+    /// An empty log that begins at S (after [`Log::reset_to`]) also takes a first batch that begins below S and ends above:
+    /// its records below S were deleted. The log start stays S.
     ///
     /// # Errors
-    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`]: nothing happened. [`LogError::Io`] as for [`Log::append`].
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Full`]: nothing happened. [`LogError::Io`] as for
+    /// [`Log::append`].
     pub fn append_fetched(&mut self, fetched: Fetched<'_>) -> Result<Appended, LogError> {
         self.ready()?;
-        if fetched.base.0 != self.log_end {
+        self.settle_epochs()?;
+        let base = fetched.base.0;
+        if base < self.log_end && !self.takes_below_start(&fetched) {
             return Err(LogError::NotAtEnd { found: fetched.base, log_end: self.log_end() });
         }
-        self.enter_epochs(&fetched.epochs)?;
+        let epochs = self.enter_epochs(&fetched.epochs)?;
+        if base < self.active().base {
+            self.name_after(base)?;
+        }
         let rolled = self.write(fetched.bytes)?;
-        Ok(Appended { log_end: self.log_end(), epochs: fetched.epochs, rolled })
+        Ok(Appended { log_end: self.log_end(), epochs, rolled })
     }
 
-    fn enter_epochs(&mut self, runs: &[(LeaderEpoch, Offset)]) -> Result<(), LogError> {
-        let Some(&(first, _)) = runs.first() else { return Ok(()) };
+    /// Whether the log is empty and its start lies inside the first batch.
+    fn takes_below_start(&self, fetched: &Fetched<'_>) -> bool {
+        let empty = self.segments.len() == 1 && self.active().size == 0;
+        let reaches = |header: BatchHeader| header.next_offset() > self.log_start;
+        empty && BatchHeader::parse(fetched.bytes).is_ok_and(reaches)
+    }
+
+    /// Names the empty log's only segment after a batch that begins below the log start.
+    fn name_after(&mut self, base: i64) -> Result<(), LogError> {
+        let created = Segment::create(&self.dir, base);
+        let mut segment = created.map_err(|error| {
+            self.fenced |= !error.is_full();
+            error.or_full()
+        })?;
+        segment.end = self.log_end;
+        let old = self.active().base;
+        self.names_changed += 1;
+        self.segments = vec![segment];
+        self.tail = Tail::empty();
+        // If it stays, opening the log drops it: it begins before the one before it ends.
+        let _ = remove_segment(&self.dir, old);
+        Ok(())
+    }
+
+    /// Takes note of the records' epochs; returns them as the log counts them.
+    fn enter_epochs(
+        &mut self,
+        runs: &[(LeaderEpoch, Offset)],
+    ) -> Result<Vec<(LeaderEpoch, Offset)>, LogError> {
+        let start = self.log_start();
+        let runs: Vec<_> = runs.iter().map(|&(epoch, from)| (epoch, from.max(start))).collect();
+        let Some(&(first, _)) = runs.first() else { return Ok(runs) };
         let mut epochs = self.epochs.clone();
         if epochs.latest().is_some_and(|latest| latest > first) {
             // An epoch in which this replica led without a record gives way to the records of the elected log.
@@ -109,24 +173,27 @@ impl Log {
         if let Some(latest) = epochs.latest().filter(|latest| first < *latest) {
             return Err(LogError::EpochDecreases { found: first, latest });
         }
-        for &(epoch, start) in runs {
+        for &(epoch, start) in &runs {
             epochs.assign(epoch, start);
         }
-        if epochs == self.epochs {
-            return Ok(());
+        if epochs != self.epochs {
+            self.store_epochs(epochs)?;
         }
-        self.epochs = epochs;
-        self.write_epochs()
+        Ok(runs)
     }
 
-    /// Writes whole, consecutive batches at the end. After an error nothing of them counts and the log is fenced.
+    /// Writes whole, consecutive batches at the end. After an error nothing of them counts; unless the disk was full and
+    /// everything could be taken back, the log is fenced.
     fn write(&mut self, records: &[u8]) -> Result<bool, LogError> {
         let (segments, size, log_end) = (self.segments.len(), self.active().size, self.log_end);
         match self.write_parts(records) {
             Ok(()) => Ok(self.segments.len() > segments),
             Err(error) => {
+                let taken_back = self.take_back(segments, size, log_end);
+                if error.is_full() && taken_back.is_ok() {
+                    return Err(error.or_full());
+                }
                 self.fenced = true;
-                self.cut_back(segments, size, log_end);
                 Err(error)
             }
         }
@@ -217,28 +284,35 @@ impl Log {
         Ok(())
     }
 
-    /// Best effort after a failed write: the log is fenced, and opening it again cuts what is left here.
-    fn cut_back(&mut self, segments: usize, size: u64, log_end: i64) {
-        for dropped in self.segments.drain(segments..).rev() {
-            let _ = remove_segment(&self.dir, dropped.base);
-        }
+    /// After a failed write: back to the state before it. After an error here opening the log again cuts what is left.
+    fn take_back(&mut self, segments: usize, size: u64, log_end: i64) -> Result<(), LogError> {
         // Batches before the failing one were noted; a repeated one must not be taken for one that is in the log.
         let noted = self.log_end > log_end;
         self.log_end = log_end;
+        let dropped: Vec<Segment> = self.segments.drain(segments..).collect();
+        self.active_mut().cut(log_end, size);
         self.tail = Tail::empty();
-        let dir = self.dir.clone();
-        let active = self.active_mut();
-        active.size = size;
-        active.end = log_end;
-        if let Ok(file) = active.kept_file(&dir) {
-            let _ = file.set_len(size);
+        for segment in dropped.iter().rev() {
+            remove_segment(&self.dir, segment.base)?;
         }
-        let cut = |log: &mut Self| {
-            log.remove_snapshots_above(log_end)?;
-            log.cut_producers(log_end)
-        };
-        if noted && cut(self).is_err() {
-            self.producers.clear();
+        let active = self.active();
+        let path = path_of(&self.dir, active.base, "log");
+        active.kept_file(&self.dir)?.set_len(size).at("truncate", &path)?;
+        let scanned = scan(&self.dir, active, &self.config, From::EntryBelow(log_end))?;
+        if scanned.size != size {
+            return Err(active.damaged(&self.dir, scanned.size, "no whole batch"));
         }
+        self.tail = scanned.tail;
+        // Later epochs of a follower's append that did not come to be.
+        let mut epochs = self.epochs.clone();
+        epochs.truncate_from_end(Offset(log_end.saturating_add(1)));
+        self.epochs_stale |= epochs != self.epochs;
+        self.epochs = epochs;
+        if noted {
+            self.remove_snapshots_above(log_end)
+                .and_then(|()| self.cut_producers(log_end))
+                .inspect_err(|_| self.producers.clear())?;
+        }
+        Ok(())
     }
 }

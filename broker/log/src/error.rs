@@ -21,6 +21,16 @@ pub enum LogError {
         /// Why it was refused.
         source: io::Error,
     },
+    /// The disk is full (or its quota is): nothing happened, and the same call works again once there is room.
+    #[error(
+        "cannot write {}: the disk is full; appends resume by themselves when there is room (add space, or lower \
+         retention.bytes or retention.ms)",
+        .0.display()
+    )]
+    Full(PathBuf),
+    /// [`crate::RecoveryProgress::stop`] was called.
+    #[error("the recovery of this log was stopped before its end; the next start does it")]
+    Stopped,
     /// The directory is locked by a living process.
     #[error(
         "another process uses this data directory, {}; stop it, or set log.dirs to another folder",
@@ -113,7 +123,35 @@ impl LogError {
             Self::OffsetOutOfRange { asked, start, end } => {
                 Condition::OffsetOutOfRange { asked: *asked, start: *start, end: *end }
             }
+            Self::Full(_) => Condition::LogDirFull,
             _ => Condition::KafkaStorageError,
+        }
+    }
+
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full(_) => true,
+            Self::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+
+    /// [`LogError::Full`] if that is what it is: for steps that leave everything as it was then.
+    pub(crate) fn or_full(self) -> Self {
+        match self {
+            Self::Io { path, source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                Self::Full(path)
+            }
+            other => other,
         }
     }
 }

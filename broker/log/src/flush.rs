@@ -119,6 +119,11 @@ impl Log {
         if !self.needs_flush() {
             return Ok(FlushStep::Nothing);
         }
+        match self.settle_epochs() {
+            // What is stale lies above the LEO: this flush needs nothing of it.
+            Err(error) if error.is_full() => {}
+            other => other?,
+        }
         let plan = self.collect().inspect_err(|_| self.fenced = true)?;
         self.flush_in_flight = true;
         Ok(FlushStep::Sync(plan))
@@ -154,7 +159,8 @@ impl Log {
     }
 
     /// Takes the result of a plan. Success moves the flushed offset and the recovery point (not if the log was truncated
-    /// since); an error fences the log, and nothing above the flushed offset ever counts as flushed (R38).
+    /// since); an error fences the log, and nothing above the flushed offset ever counts as flushed (R38): what that costs at
+    /// most is [`Log::unflushed`], and opening the log again ([`crate::LogDir::open`], this one dropped) cuts it off.
     ///
     /// Returns the flushed offset, exclusive.
     ///
@@ -167,6 +173,9 @@ impl Log {
     ) -> Result<Offset, LogError> {
         self.flush_in_flight = false;
         if let Err(error) = result {
+            if !self.retired {
+                self.shared.sync_failed(&self.topic_partition, self.flushed());
+            }
             self.fenced = true;
             return Err(error);
         }

@@ -8,8 +8,9 @@ use barnabas_types::{LeaderEpochs, Offset, TopicConfig, TopicPartition};
 use crate::disk::Folder;
 use crate::error::LogError;
 use crate::flush::Rewrite;
+use crate::loss::{Loss, LossCause};
 use crate::producers::{Producers, Snapshots};
-use crate::recovery::{self, Recovery, Start};
+use crate::recovery::{self, Noted, Recovery, Start};
 use crate::segment::{Segment, Tail};
 use crate::shared::Shared;
 
@@ -52,8 +53,11 @@ pub struct Log {
     pub(crate) segments: Vec<Segment>,
     pub(crate) tail: Tail,
     pub(crate) epochs: LeaderEpochs,
+    /// The epoch checkpoint says something else than `epochs`: a full disk kept it from being written.
+    pub(crate) epochs_stale: bool,
     pub(crate) producers: Producers,
     pub(crate) snapshots: Snapshots,
+    pub(crate) log_start: i64,
     pub(crate) log_end: i64,
     pub(crate) flushed: i64,
     /// Changes of file names or of the epoch checkpoint, and how many of them are synced.
@@ -65,7 +69,9 @@ pub struct Log {
     pub(crate) truncations: u64,
     pub(crate) flush_in_flight: bool,
     pub(crate) fenced: bool,
-    recovery: Recovery,
+    /// Closed, or given up by its owner: another log may have its name by now, so nothing is noted for it any more.
+    pub(crate) retired: bool,
+    pub(crate) recovery: Recovery,
 }
 
 impl Log {
@@ -75,17 +81,12 @@ impl Log {
         topic_partition: TopicPartition,
         dir: Folder,
         config: LogConfig,
-        start: Start,
+        noted: Noted,
     ) -> Result<Self, LogError> {
-        let opened = recovery::open(&dir, &config, start)?;
+        let opened = recovery::open(&dir, &config, &noted, &shared.progress)?;
         let log_end = opened.segments.last().map_or(0, |s| s.end);
-        let log_start = opened.segments.first().map_or(0, |s| s.base);
-        let flushed = match start {
-            Start::Clean => log_end,
-            Start::Unclean { recovery_point } => {
-                recovery_point.0.clamp(log_start, log_end.max(log_start))
-            }
-        };
+        let log_start = opened.log_start;
+        let flushed = noted.recovery_point().clamp(log_start, log_end.max(log_start));
         let mut log = Self {
             shared,
             topic_partition,
@@ -94,8 +95,10 @@ impl Log {
             segments: opened.segments,
             tail: opened.tail,
             epochs: opened.epochs,
+            epochs_stale: false,
             producers: Producers::default(),
             snapshots: Snapshots::default(),
+            log_start,
             log_end,
             flushed,
             names_changed: u64::from(opened.names_changed),
@@ -104,18 +107,22 @@ impl Log {
             truncations: 0,
             flush_in_flight: false,
             fenced: false,
+            retired: false,
             recovery: opened.recovery,
         };
-        log.open_producers(&opened.snapshots, start == Start::Clean)?;
+        if log.recovery.tail_lost {
+            log.shared.mark_tail_lost()?;
+        }
+        log.open_producers(&opened.snapshots, noted.start == Start::Clean)?;
+        if let Start::FailedSync { .. } = noted.start {
+            log.cut_to_flushed()?;
+        }
         log.plan_rewrite()?;
         log.shared.set_recovery_point(&log.topic_partition, Offset(log.flushed));
+        if log.log_start > 0 {
+            log.shared.set_log_start(&log.topic_partition, Offset(log.log_start));
+        }
         Ok(log)
-    }
-
-    /// First offset, inclusive.
-    #[must_use]
-    pub fn log_start(&self) -> Offset {
-        Offset(self.segments.first().map_or(self.log_end, |s| s.base))
     }
 
     /// LEO, exclusive: the next offset.
@@ -160,6 +167,17 @@ impl Log {
         &self.recovery
     }
 
+    /// What is in the log and not flushed, as a loss with this cause: what a failed sync costs at most.
+    #[must_use]
+    pub fn unflushed(&self, cause: LossCause) -> Option<Loss> {
+        let from = self.flushed.max(self.log_start);
+        let segments = self.segments.iter().filter(|s| s.end > from);
+        // Bytes of whole segments, and all of the one in which it begins: it is not worth a lookup.
+        let bytes = segments.map(|s| s.size).sum();
+        let newest = self.epochs.latest();
+        (from < self.log_end).then(|| Loss::exact(from, self.log_end, bytes, newest, cause))
+    }
+
     /// Whether an earlier error stopped this log; see [`LogError::Fenced`].
     #[must_use]
     pub fn is_fenced(&self) -> bool {
@@ -168,7 +186,7 @@ impl Log {
 
     /// Takes nothing more until it is opened again. Reads of what is there go on.
     pub fn fence(&mut self) {
-        self.fenced = true;
+        (self.fenced, self.retired) = (true, true);
     }
 
     pub(crate) fn ready(&self) -> Result<(), LogError> {
@@ -196,11 +214,12 @@ impl Log {
     /// [`LogError::Fenced`], [`LogError::FlushInFlight`] or [`LogError::Io`]: not cleanly closed; the directory will not get its
     /// clean-shutdown marker.
     pub fn close(&mut self) -> Result<(), LogError> {
+        self.settle_epochs()?;
         self.snapshot_at_end();
         self.flush()?;
         let base = self.active().base;
         self.tail.write_indexes(&self.dir, base)?;
-        self.fenced = true;
+        self.fence();
         self.shared.closed(&self.topic_partition);
         Ok(())
     }

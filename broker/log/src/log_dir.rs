@@ -13,13 +13,13 @@ use crate::disk::{Disk, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::{read_text, remove_if_there, replace_durably, sync_dir};
 use crate::log::{Log, LogConfig};
-use crate::shared::Shared;
+use crate::progress::RecoveryProgress;
+use crate::shared::{RECOVERY_POINTS, Shared, TAIL_LOST};
 
 const LOCK: &str = ".lock";
 const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
 const BOOT_ID: &str = "barnabas.boot_id";
-const TAIL_LOST: &str = "barnabas.tail_lost";
 /// Longest file name of the usual file systems.
 const NAME_BYTES_MAX: usize = 255;
 /// Names tried for a directory that is renamed away.
@@ -107,7 +107,7 @@ impl LogDir {
             return;
         }
         // Best effort: what stays is a few bytes that the next start overwrites.
-        for name in [META, BOOT_ID, TAIL_LOST, LOCK] {
+        for name in [META, BOOT_ID, TAIL_LOST, RECOVERY_POINTS, LOCK] {
             let _ = remove_if_there(self.disk(), &self.path().join(name));
         }
         // Only an empty directory goes.
@@ -197,9 +197,10 @@ impl LogDir {
         if !same_boot {
             replace_durably(self.disk(), &boot_path, format!("{boot_id}\n").as_bytes())?;
         }
-        self.shared.begin(partitions, clean);
+        self.shared.progress.begin(partitions.len());
+        self.shared.begin(partitions, clean)?;
         self.remove_deleted()?;
-        Ok(StartKind { clean, tail_lost: path.join(TAIL_LOST).exists() })
+        Ok(StartKind { clean, tail_lost: self.is_tail_lost() })
     }
 
     /// Makes the lost-tail mark durable: at an unclean start after a host crash, and after a failed sync (R38).
@@ -207,7 +208,7 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub fn mark_tail_lost(&self) -> Result<(), LogError> {
-        replace_durably(self.disk(), &self.path().join(TAIL_LOST), b"")
+        self.shared.mark_tail_lost()
     }
 
     /// Clears the lost-tail mark: only once the controller's state shows this broker as ISR member under its own current
@@ -218,6 +219,18 @@ impl LogDir {
     pub fn clear_tail_lost(&self) -> Result<(), LogError> {
         remove_if_there(self.disk(), &self.path().join(TAIL_LOST))?;
         sync_dir(self.disk(), self.path())
+    }
+
+    /// Whether the lost-tail mark is set. Opening a log may set it: [`Recovery::tail_lost`](crate::Recovery::tail_lost).
+    #[must_use]
+    pub fn is_tail_lost(&self) -> bool {
+        self.path().join(TAIL_LOST).exists()
+    }
+
+    /// How far the opening of this directory's logs has come; it can be stopped there.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<RecoveryProgress> {
+        &self.shared.progress
     }
 
     /// The partitions on disk with the topic ids that their directories name, in order. Directories that are renamed away,
@@ -277,9 +290,11 @@ impl LogDir {
             write_topic_id(self.disk(), &dir, topic_id)?;
             sync_dir(self.disk(), self.path())?;
         }
-        let start = self.shared.opening(partition);
+        let noted = self.shared.opening(partition);
         let dir = Folder { path: dir, disk: self.disk().clone() };
-        Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, start)
+        let opened = Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, noted);
+        self.shared.progress.opened();
+        opened
     }
 
     /// Deletes a partition's directory; see [`LogDir::delete_all`].
@@ -406,7 +421,23 @@ impl LogDir {
         self.shared.write_recovery_points()
     }
 
-    /// Ends a run: writes the recovery points and, if wanted and if every log on disk was flushed and closed, the
+    /// The log start of a partition, inclusive, as noted: by its log if it is open, by the checkpoint before. `None`: its first
+    /// segment's.
+    #[must_use]
+    pub fn log_start_of(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.shared.state().log_starts.get(partition).copied()
+    }
+
+    /// Checkpoints the log starts durably (`log-start-offset-checkpoint`). The logs note them:
+    /// [`Log::advance_log_start`], [`Log::reset_to`].
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn write_log_starts(&self) -> Result<(), LogError> {
+        self.shared.write_log_starts()
+    }
+
+    /// Ends a run: writes the recovery points, the log starts and, if wanted and if every log on disk was flushed and closed, the
     /// clean-shutdown marker. Returns whether the marker was written.
     ///
     /// After an unclean start a partition that was never opened is not known to be whole: it keeps the marker away.
@@ -415,6 +446,7 @@ impl LogDir {
     /// [`LogError::Io`]; the next start is an unclean one.
     pub fn close(&self, clean: bool) -> Result<bool, LogError> {
         self.write_recovery_points()?;
+        self.write_log_starts()?;
         let clean = clean && self.shared.state().unclean.is_empty();
         if clean {
             // Kafka's form of the marker; -1: no broker epoch.

@@ -67,10 +67,27 @@ impl Log {
             return Ok(None);
         }
         let after = self.segments.partition_point(|s| s.base <= from.0);
-        let segment = &self.segments[after.saturating_sub(1)];
-        let active = after == self.segments.len();
+        for number in after.saturating_sub(1)..self.segments.len() {
+            // Records were compacted away up to the end of a segment: then the next one has the first that is left.
+            if let Some(found) = self.read_in(number, from, to, max_bytes)? {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`Log::read`], from one segment; the outer `None` if it has nothing from `from` on.
+    fn read_in(
+        &self,
+        number: usize,
+        from: Offset,
+        to: Offset,
+        max_bytes: usize,
+    ) -> Result<Option<Option<ReadRange>>, LogError> {
+        let segment = &self.segments[number];
+        let active = number + 1 == self.segments.len();
         if active && let Some((position, _)) = self.tail.boundary_of(from.0) {
-            return self.read_near_end(segment, position, to.0, max_bytes);
+            return self.read_near_end(segment, position, to.0, max_bytes).map(Some);
         }
         let file = if active {
             Arc::clone(segment.kept_file(&self.dir)?)
@@ -80,7 +97,7 @@ impl Log {
         let tail: Option<&Tail> = active.then_some(&self.tail);
         let finder = Finder { dir: &self.dir, segment, tail, file: &file };
         let Some((position, first)) = finder.batch_of(from.0)? else {
-            return Err(segment.damaged(&self.dir, segment.size, "it ends before its offsets do"));
+            return Ok(None);
         };
         let mut stop = (segment.size, segment.end);
         if to.0 < segment.end
@@ -89,14 +106,14 @@ impl Log {
             stop = (at, header.base_offset);
         }
         if stop.0 <= position {
-            return Ok(None);
+            return Ok(Some(None));
         }
         let limit = position.saturating_add(max_bytes as u64);
         if stop.0 > limit {
             let one = (position + first.size() as u64, first.next_offset());
             stop = finder.boundary_below(position, limit)?.unwrap_or(one);
         }
-        Ok(Some(range(file, position, stop)))
+        Ok(Some(Some(range(file, position, stop))))
     }
 
     /// As [`Log::read`], from a batch whose successors are all remembered.

@@ -114,6 +114,15 @@ impl Segment {
     }
 }
 
+/// Where a batch lies.
+#[derive(Clone, Copy, Debug)]
+struct Boundary {
+    base: i64,
+    /// The offset after its last record.
+    end: i64,
+    position: u64,
+}
+
 /// What only the active segment has: its growing indexes and the last batch boundaries.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -122,8 +131,8 @@ pub(crate) struct Tail {
     /// Bytes of batches since the last index entry.
     pub(crate) bytes_since_index: u64,
     pub(crate) max_timestamp: Option<MaxTimestamp>,
-    /// Base offset and position of the last batches, without a hole up to the end.
-    boundaries: VecDeque<(i64, u64)>,
+    /// The last batches, none left out up to the end.
+    boundaries: VecDeque<Boundary>,
 }
 
 impl Tail {
@@ -159,15 +168,11 @@ impl Tail {
             self.bytes_since_index = 0;
         }
         self.bytes_since_index += header.size() as u64;
-        self.remember(header.base_offset, position);
-    }
-
-    /// Remembers where a batch begins.
-    pub(crate) fn remember(&mut self, base_offset: i64, position: u64) {
         if self.boundaries.len() >= BOUNDARIES_MAX {
             self.boundaries.pop_front();
         }
-        self.boundaries.push_back((base_offset, position));
+        let (base, end) = (header.base_offset, header.next_offset());
+        self.boundaries.push_back(Boundary { base, end, position });
     }
 
     /// Adds a time index entry if the greatest timestamp grew since the last one.
@@ -187,24 +192,28 @@ impl Tail {
         self.time.write_pending(&dir.disk, &path).at("write", &path)
     }
 
-    /// Where the batch with `offset` begins, and its base: known only for the last batches.
+    /// Where the batch with `offset`, or the first one after it, begins, and its base: known only for the last batches.
     pub(crate) fn boundary_of(&self, offset: i64) -> Option<(u64, i64)> {
-        let after = self.boundaries.partition_point(|(base, _)| *base <= offset);
-        let (base, position) = *self.boundaries.get(after.checked_sub(1)?)?;
-        Some((position, base))
+        let first = self.boundaries.partition_point(|b| b.end <= offset);
+        // The one before it may lie further back than what is remembered.
+        if first == 0 && self.boundaries.front()?.base > offset {
+            return None;
+        }
+        let found = self.boundaries.get(first)?;
+        Some((found.position, found.base))
     }
 
     /// The last boundary at or below a position: known only for the last batches.
     pub(crate) fn boundary_below(&self, position: u64) -> Option<(u64, i64)> {
-        let after = self.boundaries.partition_point(|(_, at)| *at <= position);
-        let (base, position) = *self.boundaries.get(after.checked_sub(1)?)?;
-        Some((position, base))
+        let after = self.boundaries.partition_point(|b| b.position <= position);
+        let found = self.boundaries.get(after.checked_sub(1)?)?;
+        Some((found.position, found.base))
     }
 
     /// The boundary that follows the remembered batch at `position`; `None` if that is the last batch.
     pub(crate) fn boundary_after(&self, position: u64) -> Option<(u64, i64)> {
-        let after = self.boundaries.partition_point(|(_, at)| *at <= position);
-        self.boundaries.get(after).map(|(base, at)| (*at, *base))
+        let after = self.boundaries.partition_point(|b| b.position <= position);
+        self.boundaries.get(after).map(|b| (b.position, b.base))
     }
 }
 

@@ -2,22 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barnabas_types::{Offset, TopicPartition};
 
 use crate::checkpoint::{read_offsets, write_offsets};
 use crate::disk::Disk;
 use crate::error::LogError;
-use crate::recovery::Start;
+use crate::files::replace_durably;
+use crate::progress::RecoveryProgress;
+use crate::recovery::{Noted, Start};
 
+pub(crate) const TAIL_LOST: &str = "barnabas.tail_lost";
 const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
-const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
+pub(crate) const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
+const LOG_STARTS: &str = "log-start-offset-checkpoint";
 
 /// What a directory's logs share with it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
+    pub(crate) progress: Arc<RecoveryProgress>,
     path: PathBuf,
     state: Mutex<State>,
     /// Held while a checkpoint is written, so that an older snapshot never replaces a newer one.
@@ -28,6 +33,12 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) high_watermarks: BTreeMap<TopicPartition, Offset>,
     pub(crate) recovery_points: BTreeMap<TopicPartition, Offset>,
+    /// Log starts above 0.
+    pub(crate) log_starts: BTreeMap<TopicPartition, Offset>,
+    /// Logs whose sync failed in this process, with what was flushed before (R38).
+    pub(crate) failed_syncs: BTreeMap<TopicPartition, Offset>,
+    /// The recovery points of before this run could not be read: what has none may hold anything.
+    pub(crate) points_lost: bool,
     /// Flushed and closed, by the process before (clean marker) or by this one: no scan at the next open.
     pub(crate) whole: BTreeSet<TopicPartition>,
     /// Open, or not closed well, or left by an unclean stop and not opened since: while there is one, no clean marker.
@@ -40,9 +51,16 @@ impl Shared {
         let state = State {
             high_watermarks: read_offsets(&path.join(HIGH_WATERMARKS))?,
             recovery_points: read_offsets(&path.join(RECOVERY_POINTS))?,
+            log_starts: read_offsets(&path.join(LOG_STARTS))?,
             ..State::default()
         };
-        Ok(Self { disk, path: path.to_owned(), state: Mutex::new(state), writer: Mutex::new(()) })
+        Ok(Self {
+            disk,
+            progress: Arc::default(),
+            path: path.to_owned(),
+            state: Mutex::new(state),
+            writer: Mutex::new(()),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,11 +73,28 @@ impl Shared {
     }
 
     /// At the beginning of a run: how the partitions on disk were left.
-    pub(crate) fn begin(&self, partitions: BTreeSet<TopicPartition>, clean: bool) {
+    pub(crate) fn begin(
+        &self,
+        partitions: BTreeSet<TopicPartition>,
+        clean: bool,
+    ) -> Result<(), LogError> {
+        let missing = !self.path.join(RECOVERY_POINTS).exists();
+        if missing && partitions.is_empty() {
+            // From now on a directory with partitions and without this file has lost it.
+            self.write_recovery_points()?;
+        }
         let mut state = self.state();
+        state.points_lost |= missing && !partitions.is_empty();
         let (whole, unclean) =
             if clean { (partitions, BTreeSet::new()) } else { (BTreeSet::new(), partitions) };
         (state.whole, state.unclean) = (whole, unclean);
+        Ok(())
+    }
+
+    /// Makes the lost-tail mark durable.
+    pub(crate) fn mark_tail_lost(&self) -> Result<(), LogError> {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        replace_durably(&self.disk, &self.path.join(TAIL_LOST), b"")
     }
 
     /// Notes a recovery point; [`LogDir::write_recovery_points`] makes it durable.
@@ -67,20 +102,67 @@ impl Shared {
         self.state().recovery_points.insert(tp.clone(), to);
     }
 
-    /// Lowers a recovery point durably, before the bytes below the old one change (R16).
-    pub(crate) fn lower_recovery_point(
+    /// Before the log is cut to `end`: lowers its recovery point (R16) and its high watermark durably, so that they never
+    /// lie above what it holds.
+    pub(crate) fn lower_to(&self, tp: &TopicPartition, end: Offset) -> Result<(), LogError> {
+        let lower = |map: &mut BTreeMap<TopicPartition, Offset>| match map.get_mut(tp) {
+            Some(noted) if *noted > end => {
+                *noted = end;
+                true
+            }
+            _ => false,
+        };
+        let (point, mark) = {
+            let mut state = self.state();
+            (lower(&mut state.recovery_points), lower(&mut state.high_watermarks))
+        };
+        if point {
+            self.write_recovery_points()?;
+        }
+        if mark { self.write_high_watermarks() } else { Ok(()) }
+    }
+
+    /// Notes a log start; [`LogDir::write_log_starts`] makes it durable.
+    pub(crate) fn set_log_start(&self, tp: &TopicPartition, to: Offset) {
+        self.state().log_starts.insert(tp.clone(), to);
+    }
+
+    /// Notes a log start, up or down, durably; after an error the old one is noted still.
+    pub(crate) fn replace_log_start(
         &self,
         tp: &TopicPartition,
         to: Offset,
     ) -> Result<(), LogError> {
-        {
-            let mut state = self.state();
-            match state.recovery_points.get_mut(tp) {
-                Some(point) if *point > to => *point = to,
-                _ => return Ok(()),
-            }
+        let before = self.state().log_starts.insert(tp.clone(), to);
+        if before.unwrap_or_default() == to {
+            return Ok(());
         }
-        self.write_recovery_points()
+        self.write_log_starts().inspect_err(|_| {
+            let mut state = self.state();
+            match before {
+                Some(before) => state.log_starts.insert(tp.clone(), before),
+                None => state.log_starts.remove(tp),
+            };
+        })
+    }
+
+    /// Writes the log starts durably.
+    pub(crate) fn write_log_starts(&self) -> Result<(), LogError> {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let starts = self.state().log_starts.clone();
+        write_offsets(&self.disk, &self.path.join(LOG_STARTS), &starts)
+    }
+
+    /// A sync of the log failed: the next opening cuts it to what was flushed before (R38).
+    pub(crate) fn sync_failed(&self, tp: &TopicPartition, flushed: Offset) {
+        let mut state = self.state();
+        let noted = state.failed_syncs.entry(tp.clone()).or_insert(flushed);
+        *noted = flushed.min(*noted);
+    }
+
+    /// The log was cut to what was flushed before its sync failed.
+    pub(crate) fn sync_failure_settled(&self, tp: &TopicPartition) {
+        self.state().failed_syncs.remove(tp);
     }
 
     /// Writes the recovery points durably.
@@ -98,20 +180,30 @@ impl Shared {
     }
 
     /// The log is about to be opened: says how it was left, and counts it as unclean from now on.
-    pub(crate) fn opening(&self, tp: &TopicPartition) -> Start {
+    pub(crate) fn opening(&self, tp: &TopicPartition) -> Noted {
         let mut state = self.state();
         state.unclean.insert(tp.clone());
-        if state.whole.remove(tp) {
+        let whole = state.whole.remove(tp);
+        let recovery_point = state.recovery_points.get(tp).copied();
+        let start = if let Some(flushed) = state.failed_syncs.get(tp) {
+            Start::FailedSync { flushed: *flushed }
+        } else if whole {
             Start::Clean
         } else {
-            let recovery_point = state.recovery_points.get(tp).copied().unwrap_or_default();
-            Start::Unclean { recovery_point }
+            let known = recovery_point.or((!state.points_lost).then_some(Offset(0)));
+            Start::Unclean { recovery_point: known }
+        };
+        let high_watermark = state.high_watermarks.get(tp).copied();
+        Noted {
+            start,
+            log_start: state.log_starts.get(tp).copied(),
+            reached: high_watermark.max(recovery_point).unwrap_or_default(),
         }
     }
 
     /// The directories of these partitions are gone: nothing that was noted of them holds for later ones of the same names.
     pub(crate) fn forget(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
-        let (mut had_mark, mut had_point) = (false, false);
+        let (mut had_mark, mut had_point, mut had_start) = (false, false, false);
         {
             let mut state = self.state();
             for tp in partitions {
@@ -119,6 +211,8 @@ impl Shared {
                 state.unclean.remove(tp);
                 had_mark |= state.high_watermarks.remove(tp).is_some();
                 had_point |= state.recovery_points.remove(tp).is_some();
+                had_start |= state.log_starts.remove(tp).is_some();
+                state.failed_syncs.remove(tp);
             }
         }
         if had_mark {
@@ -127,7 +221,7 @@ impl Shared {
         if had_point {
             self.write_recovery_points()?;
         }
-        Ok(())
+        if had_start { self.write_log_starts() } else { Ok(()) }
     }
 
     /// Writes the high watermarks durably.

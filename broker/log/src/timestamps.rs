@@ -26,12 +26,14 @@ impl Log {
             }
             let older = self.last_older(number, timestamp)?;
             let from = older.map_or(segment.base, |e| segment.base + i64::from(e.offset));
+            let from = from.max(self.log_start);
             let file = segment.any_file(&self.dir)?;
             let finder = self.finder(number, &file);
             if let Some((position, header)) = finder.reaches(from, timestamp)? {
                 let bytes = self.batch_bytes(segment, &file, position, &header)?;
                 let record = first_at_least(&bytes, &header, timestamp);
-                return Ok(record.map(|(offset, at)| (Offset(offset), at)));
+                // Records of its batch below the log start are deleted.
+                return Ok(record.map(|(offset, at)| (Offset(offset.max(self.log_start)), at)));
             }
         }
         Ok(None)

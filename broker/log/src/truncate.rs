@@ -1,125 +1,168 @@
 //! Truncation: cutting the end (R15) and beginning anew at another offset (R35).
 
-use barnabas_types::Offset;
+use barnabas_types::{LeaderEpochs, Offset};
 
 use crate::error::{At as _, LogError};
-use crate::files::{remove_if_there, sync_dir};
+use crate::files::sync_dir;
 use crate::log::Log;
-use crate::recovery::{From, scan};
-use crate::segment::{Finder, SIDE_FILES, Segment, Tail, path_of, remove_segment};
+use crate::loss::{Loss, LossCause};
+use crate::recovery::{From, Scanned, scan};
+use crate::segment::{Finder, Segment, Tail, path_of, remove_segment};
 
 impl Log {
-    /// Cuts the log to the exclusive end `end`; if that lies inside a batch, to the base of this batch. An `end` at or above
-    /// the LEO changes nothing. Returns the new LEO. Truncation lowers the flushed offset and, durably and first, the
-    /// recovery point (R16).
+    /// Cuts the log to the exclusive end `end`; if that lies inside a batch, to the base of this batch, and if that lies below
+    /// the log start, the log is empty at its start then. An `end` at or above the LEO changes nothing. Returns what is
+    /// gone, if anything. Truncation lowers the flushed offset and, durably and first, the recovery point (R16).
     ///
     /// Removes and cuts files, and syncs the directory, under the caller's lock.
     ///
     /// # Errors
-    /// [`LogError::OffsetOutOfRange`] if `end` is below the log start (nothing happened); [`LogError::Fenced`];
-    /// [`LogError::Io`] and [`LogError::Damaged`] fence the log.
-    pub fn truncate_to(&mut self, end: Offset) -> Result<Offset, LogError> {
+    /// [`LogError::OffsetOutOfRange`] if `end` is below the log start, [`LogError::Full`]: nothing happened.
+    /// [`LogError::Fenced`]; [`LogError::Io`] and [`LogError::Damaged`] fence the log.
+    pub fn truncate_to(&mut self, end: Offset) -> Result<Option<Loss>, LogError> {
         self.ready()?;
         if end >= self.log_end() {
-            return Ok(self.log_end());
+            return Ok(None);
         }
         if end < self.log_start() {
             let (start, log_end) = (self.log_start(), self.log_end());
             return Err(LogError::OffsetOutOfRange { asked: end, start, end: log_end });
         }
-        self.cut_to(end.0).inspect_err(|_| self.fenced = true)?;
-        Ok(self.log_end())
+        self.cut_to(end.0, LossCause::Truncated)
     }
 
-    fn cut_to(&mut self, end: i64) -> Result<(), LogError> {
+    /// What follows a failed sync (R38): everything above the flushed offset goes, on descriptors that were opened since.
+    pub(crate) fn cut_to_flushed(&mut self) -> Result<(), LogError> {
+        if self.flushed < self.log_end {
+            let loss = self.cut_to(self.flushed, LossCause::FailedSync)?;
+            self.recovery.losses.extend(loss);
+            let active = self.active();
+            let path = path_of(&self.dir, active.base, "log");
+            active.kept_file(&self.dir)?.sync_data().at("sync", &path)?;
+        }
+        self.shared.sync_failure_settled(&self.topic_partition);
+        Ok(())
+    }
+
+    fn cut_to(&mut self, end: i64, cause: LossCause) -> Result<Option<Loss>, LogError> {
+        let (before, size, newest) = (self.log_end, self.size_bytes(), self.epochs.latest());
         let index = self.segments.partition_point(|s| s.base <= end).saturating_sub(1);
-        let (position, new_end) = self.cut_point(index, end)?;
+        let kept = self.kept_below(index, end).inspect_err(|_| self.fenced = true)?;
+        // Nothing is left of the first segment, or only what is deleted.
+        let empty = kept.end < self.log_start || (index == 0 && kept.size == 0);
+        if empty {
+            self.begin_at(self.log_start)?;
+        } else {
+            self.note_end(kept.end)?;
+            self.cut_files(index, kept).inspect_err(|_| self.fenced = true)?;
+        }
+        let bytes = size - self.size_bytes();
+        Ok(Some(Loss::exact(self.log_end, before, bytes, newest, cause)))
+    }
+
+    /// Makes it durable that the log will end at `end` or below.
+    fn note_end(&mut self, end: i64) -> Result<(), LogError> {
+        self.shared.lower_to(&self.topic_partition, Offset(end)).map_err(|error| {
+            self.fenced |= !error.is_full();
+            error.or_full()
+        })
+    }
+
+    /// What stays of a segment that is cut at the batch which holds `end`, as if it had just been scanned.
+    fn kept_below(&self, index: usize, end: i64) -> Result<Scanned, LogError> {
+        let segment = &self.segments[index];
+        let tail = (index + 1 == self.segments.len()).then_some(&self.tail);
+        let file = segment.any_file(&self.dir)?;
+        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
+        let found = finder.batch_of(end)?;
+        let size = found.map_or(segment.size, |(at, _)| at);
+        let cut = Segment::new(segment.base, end, size);
+        let scanned = scan(&self.dir, &cut, &self.config, From::EntryBelow(end))?;
+        if scanned.end > end || scanned.size != size {
+            let reason = "it ends elsewhere than its offsets";
+            return Err(segment.damaged(&self.dir, scanned.size, reason));
+        }
+        Ok(scanned)
+    }
+
+    fn cut_files(&mut self, index: usize, kept: Scanned) -> Result<(), LogError> {
         self.truncations += 1;
-        self.shared.lower_recovery_point(&self.topic_partition, Offset(new_end))?;
-        self.flushed = self.flushed.min(new_end);
-        self.remove_snapshots_above(new_end)?;
+        self.flushed = self.flushed.min(kept.end);
+        self.remove_snapshots_above(kept.end)?;
         // Newest first: whatever a crash leaves is a prefix.
         while self.segments.len() > index + 1 {
             self.remove_last()?;
         }
         let segment = &mut self.segments[index];
         let path = path_of(&self.dir, segment.base, "log");
-        segment.kept_file(&self.dir)?.set_len(position).at("truncate", &path)?;
-        segment.cut(new_end, position);
-        let scanned = scan(&self.dir, segment, &self.config, From::EntryBelow(new_end), false)?;
-        if scanned.end != new_end || scanned.size != position {
-            return Err(segment.damaged(
-                &self.dir,
-                scanned.size,
-                "it ends elsewhere than its offsets",
-            ));
-        }
-        self.tail = scanned.tail;
-        self.log_end = new_end;
-        self.epochs.truncate_from_end(Offset(new_end));
-        self.write_epochs()?;
-        self.cut_producers(new_end)?;
+        segment.kept_file(&self.dir)?.set_len(kept.size).at("truncate", &path)?;
+        segment.cut(kept.end, kept.size);
+        self.tail = kept.tail;
+        self.log_end = kept.end;
+        let mut epochs = self.epochs.clone();
+        epochs.truncate_from_end(Offset(kept.end));
+        self.keep_epochs(epochs)?;
+        self.cut_producers(kept.end)?;
         sync_dir(&self.dir.disk, &self.dir)
     }
 
-    /// Position and base offset of the batch that holds `end`.
-    fn cut_point(&self, index: usize, end: i64) -> Result<(u64, i64), LogError> {
-        let segment = &self.segments[index];
-        let tail = (index + 1 == self.segments.len()).then_some(&self.tail);
-        let file = segment.any_file(&self.dir)?;
-        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
-        Ok(finder
-            .batch_of(end)?
-            .map_or((segment.size, segment.end), |(at, header)| (at, header.base_offset)))
+    /// Takes epochs over that say less than the file: a full disk does not stand in the way.
+    fn keep_epochs(&mut self, epochs: LeaderEpochs) -> Result<(), LogError> {
+        self.epochs.clone_from(&epochs);
+        match self.store_epochs(epochs) {
+            Err(error) if error.is_full() => self.epochs_stale = true,
+            other => other?,
+        }
+        Ok(())
     }
 
     fn remove_last(&mut self) -> Result<(), LogError> {
-        let Some(segment) = self.segments.pop() else { return Ok(()) };
-        remove_segment(&self.dir, segment.base)
+        match self.segments.pop() {
+            Some(segment) => remove_segment(&self.dir, segment.base),
+            None => Ok(()),
+        }
     }
 
-    /// Drops everything and begins an empty log at `start`: log start = LEO = flushed = `start` (R35).
+    /// Drops everything and begins an empty log at `start`: log start = LEO = flushed = `start` (R35), the only step that
+    /// may move the log start back. Returns what is gone, if anything.
     ///
-    /// Removes files and syncs the directory under the caller's lock.
+    /// Removes files, writes checkpoints durably and syncs the directory under the caller's lock.
     ///
     /// # Errors
-    /// [`LogError::Fenced`]; [`LogError::Io`], then the log is fenced.
-    pub fn reset_to(&mut self, start: Offset) -> Result<(), LogError> {
+    /// [`LogError::Full`]: nothing happened. [`LogError::Fenced`]; [`LogError::Io`], then the log is fenced.
+    pub fn reset_to(&mut self, start: Offset) -> Result<Option<Loss>, LogError> {
         self.ready()?;
-        self.begin_at(start.0).inspect_err(|_| self.fenced = true)
+        let (from, to) = (self.log_start, self.log_end);
+        let (bytes, newest) = (self.size_bytes(), self.epochs.latest());
+        self.begin_at(start.0)?;
+        Ok((from < to).then(|| Loss::exact(from, to, bytes, newest, LossCause::Reset)))
     }
 
     fn begin_at(&mut self, start: i64) -> Result<(), LogError> {
+        // First of all the log start, durably: from then on a crash leaves the old log with this start, or, if that is
+        // beyond its end, an empty log there.
+        self.note_end(start)?;
+        let noted = self.shared.replace_log_start(&self.topic_partition, Offset(start));
+        noted.map_err(|error| {
+            self.fenced |= !error.is_full();
+            error.or_full()
+        })?;
         self.truncations += 1;
-        self.shared.lower_recovery_point(&self.topic_partition, Offset(start))?;
+        self.begin_files_at(start).inspect_err(|_| self.fenced = true)
+    }
+
+    fn begin_files_at(&mut self, start: i64) -> Result<(), LogError> {
         self.reset_producers()?;
-        // The new segment first: a directory without any segment would begin at 0 after a crash, and a log start that goes
-        // back is worse than an old log, which a crash before the last removal leaves.
-        let fresh = if self.segments.iter().any(|s| s.base == start) {
-            None
-        } else {
-            let fresh = Segment::create(&self.dir, start)?;
-            sync_dir(&self.dir.disk, &self.dir)?;
-            Some(fresh)
-        };
-        let mut kept = fresh;
-        while let Some(base) = self.segments.last().map(|s| s.base) {
-            if base == start {
-                self.segments.pop();
-                kept = Some(Segment::create(&self.dir, start)?);
-                for kind in SIDE_FILES {
-                    remove_if_there(&self.dir.disk, &path_of(&self.dir, start, kind))?;
-                }
-            } else {
-                self.remove_last()?;
-            }
-        }
-        self.segments.extend(kept);
         self.tail = Tail::empty();
-        (self.log_end, self.flushed) = (start, start);
+        (self.log_start, self.log_end, self.flushed) = (start, start, start);
         self.rewrite = None;
-        self.epochs.clear();
-        self.write_epochs()?;
+        // Never without a segment, also after an error on the way.
+        let old = std::mem::replace(&mut self.segments, vec![Segment::new(start, start, 0)]);
+        for segment in old.into_iter().rev() {
+            remove_segment(&self.dir, segment.base)?;
+        }
+        self.segments = vec![Segment::create(&self.dir, start)?];
+        self.keep_epochs(LeaderEpochs::new())?;
         sync_dir(&self.dir.disk, &self.dir)?;
         self.shared.set_recovery_point(&self.topic_partition, Offset(start));
         Ok(())

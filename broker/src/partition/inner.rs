@@ -86,7 +86,7 @@ impl Inner {
             self.truncated(hosted, now, done, after);
         }
         if let Some(start) = effects.reset_to {
-            let done = self.log.reset_to(start);
+            let done = self.log.reset_to(start).map(|_| ());
             self.truncated(hosted, now, done, after);
         }
         if let Some((epoch, start)) = effects.assign_epoch

@@ -39,7 +39,7 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::MessageTooLarge { .. } => "MESSAGE_TOO_LARGE",
         Condition::OutOfOrderSequenceNumber { .. } => "OUT_OF_ORDER_SEQUENCE_NUMBER",
         Condition::InvalidProducerEpoch => "INVALID_PRODUCER_EPOCH",
-        Condition::KafkaStorageError => "KAFKA_STORAGE_ERROR",
+        Condition::KafkaStorageError | Condition::LogDirFull => "KAFKA_STORAGE_ERROR",
         Condition::NotAssignedReplica(_) => "REPLICA_NOT_AVAILABLE",
         Condition::UnsupportedVersion(_) => "UNSUPPORTED_VERSION",
         Condition::UnknownOutcome(_) => "UNKNOWN_SERVER_ERROR",

@@ -144,6 +144,12 @@ pub enum Condition {
     /// The disk failed; the partition is fenced.
     #[error("the log directory failed; the partition is fenced on this broker")]
     KafkaStorageError,
+    /// The disk is full: nothing was appended.
+    #[error(
+        "the disk of the leader's log directory is full; nothing was appended, and appends resume by themselves when \
+         there is room"
+    )]
+    LogDirFull,
     /// The replica is not assigned to the asking broker.
     #[error("broker {0} is not an assigned replica")]
     NotAssignedReplica(BrokerId),
@@ -184,6 +190,7 @@ impl Condition {
                 | Self::NotController
                 | Self::NoController
                 | Self::KafkaStorageError
+                | Self::LogDirFull
                 | Self::UnknownOutcome(_)
                 | Self::Remote { retriable: true, .. }
         )

@@ -1,0 +1,81 @@
+//! The log start: moving it up, and letting go of the segments below it.
+
+use barnabas_types::Offset;
+
+use crate::disk::Folder;
+use crate::error::LogError;
+use crate::log::Log;
+use crate::segment::remove_segment;
+
+/// Segments that are out of the log already and still on disk. Dropped without [`Detached::remove`] their files stay until
+/// the log is opened next.
+#[derive(Debug)]
+#[must_use = "the files go with Detached::remove"]
+pub struct Detached {
+    pub(crate) dir: Folder,
+    /// Base offset and bytes, oldest first.
+    pub(crate) segments: Vec<(i64, u64)>,
+}
+
+impl Detached {
+    /// Whether there is nothing to remove.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Bytes of batches in them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Removes their files, oldest first. Outside the log's lock. Returns the bytes of batches that went. Files that are gone
+    /// already (the partition was deleted meanwhile) are no error.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; what is left goes when the log is opened next.
+    pub fn remove(self) -> Result<u64, LogError> {
+        let bytes = self.bytes();
+        for (base, _) in self.segments {
+            remove_segment(&self.dir, base)?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Log {
+    /// First offset, inclusive. It may lie inside the first batch.
+    #[must_use]
+    pub fn log_start(&self) -> Offset {
+        Offset(self.log_start)
+    }
+
+    /// Moves the log start up to `to`: never back, never above the LEO, not in a fenced log. Returns whether it moved.
+    ///
+    /// In memory only. Order: this, then [`crate::LogDir::write_log_starts`] before anything is answered or removed (R32),
+    /// then [`Log::detach_below_start`], then [`Detached::remove`].
+    pub fn advance_log_start(&mut self, to: Offset) -> bool {
+        if self.fenced || to <= self.log_start() || to > self.log_end() {
+            return false;
+        }
+        self.log_start = to.0;
+        // The file keeps older entries until it is written next; opening does this again.
+        self.epochs.truncate_from_start(to);
+        self.shared.set_log_start(&self.topic_partition, to);
+        true
+    }
+
+    /// Takes the sealed segments that lie wholly below the log start out of the log. No I/O. The log start must be durable
+    /// before ([`crate::LogDir::write_log_starts`]): a crash that comes between is settled at open by what is durable.
+    pub fn detach_below_start(&mut self) -> Detached {
+        let mut below = self.segments.partition_point(|s| s.end <= self.log_start);
+        // The active one stays, and so does everything in a fenced log: its files may be another's by now.
+        below = below.min(self.segments.len() - 1);
+        if self.fenced {
+            below = 0;
+        }
+        let segments = self.segments.drain(..below).map(|s| (s.base, s.size)).collect();
+        Detached { dir: self.dir.clone(), segments }
+    }
+}
