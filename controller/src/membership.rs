@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller_core::{Candidate, CandidateEffect, CandidateEvent, Defaults, SessionId};
 use barnabas_proto::znode::{BrokerNode, paths};
 use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -47,6 +48,8 @@ pub(crate) struct Setting<C: Connect> {
     pub(crate) started: oneshot::Sender<Result<BrokerEpoch, Error>>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) asked: mpsc::Receiver<Asked>,
+    /// The broker wants to be registered anew.
+    pub(crate) anew: Arc<Notify>,
 }
 
 /// Most questions that wait for the shell; whoever comes later waits for room.
@@ -74,7 +77,7 @@ enum Done<C: Connect> {
 
 struct Shell<C: Connect> {
     me: BrokerId,
-    connect: std::sync::Arc<C>,
+    connect: Arc<C>,
     candidate: Candidate,
     first: Option<Live<C::Client>>,
     live: Option<Live<C::Client>>,
@@ -105,11 +108,12 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         started,
         mut stop,
         mut asked,
+        anew,
     } = setting;
     let directory = registration.borrow().directory_id;
     let mut shell = Shell {
         me,
-        connect: std::sync::Arc::new(connect),
+        connect: Arc::new(connect),
         candidate: Candidate::new(me, directory),
         first: Some(first),
         live: None,
@@ -151,6 +155,9 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
             Some(asked) = asked.recv() => {
                 shell.asked(asked);
                 None
+            }
+            () = anew.notified() => {
+                shell.session().map(|session| CandidateEvent::RegisterAnew { session })
             }
             () = until(shell.look_again) => {
                 shell.look_again = None;
@@ -373,7 +380,7 @@ impl<C: Connect> Shell<C> {
             self.live = Some(live);
             return Some(self.connected(session));
         }
-        let (connect, me) = (std::sync::Arc::clone(&self.connect), self.me);
+        let (connect, me) = (Arc::clone(&self.connect), self.me);
         self.tasks.spawn(async move {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
             loop {

@@ -129,6 +129,45 @@ async fn after_an_expiry_another_is_elected_and_the_first_registers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r38_a_broker_registers_anew_in_its_session_whether_it_is_controller_or_not() {
+    let memory = memory();
+    let (listeners, mut brokers) = three(&memory).await;
+    let (elected, epoch) = the_controller(&mut brokers).await;
+    brokers[elected].controller.create_topic(topic(3)).await.unwrap();
+    for index in [elected, (elected + 1) % 3] {
+        let path = paths::broker(broker_id(index));
+        let session = owner(&memory, &path).unwrap();
+        let before = brokers[index].membership.borrow().broker_epoch.unwrap();
+        let mut anew = registration(broker_id(index).0, &listeners[index].address);
+        anew.tail_lost = true;
+        brokers[index].register_anew(anew);
+        let member = until(&mut brokers[index].membership, |m| {
+            m.broker_epoch.is_some_and(|now| now > before)
+        })
+        .await;
+        assert_eq!(owner(&memory, &path), Some(session), "the session is the same");
+        let node = memory.with_tree(|tree| tree.node(&path).unwrap().clone());
+        let read = barnabas_controller::BrokerNode::parse(broker_id(index), &node.data).unwrap();
+        assert!(read.tail_lost);
+        // The controller has processed it as any restart (R6): no partition trusts the old incarnation.
+        let mut told = listeners[(index + 2) % 3].told.clone();
+        until(&mut told, |told| {
+            let known = told.image.brokers.get(&broker_id(index));
+            known.is_some_and(|b| Some(b.epoch) == member.broker_epoch && b.tail_lost)
+                && told.image.topics[&name()].partitions.values().all(|p| {
+                    p.state.isr_epoch_of(broker_id(index)).is_none_or(|entry| entry > before)
+                })
+        })
+        .await;
+        assert_eq!(brokers[elected].controller.epoch(), Some(epoch), "the term goes on");
+    }
+}
+
+fn broker_id(index: usize) -> BrokerId {
+    BrokerId(i32::try_from(index).unwrap() + 1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r1_a_fenced_controller_resigns() {
     let memory = memory();
     let (_listeners, mut brokers) = three(&memory).await;

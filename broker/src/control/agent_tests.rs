@@ -76,11 +76,11 @@ fn topic(life: Incarnation, epoch: i32, assigned: &[i32]) -> BTreeMap<TopicName,
 
 fn full(topics: BTreeMap<TopicName, TopicImage>) -> ClusterDelta {
     let brokers = Some(BTreeMap::new());
-    ClusterDelta { full: true, brokers, topics, deleted: Vec::new() }
+    ClusterDelta { full: true, brokers, topics, ..ClusterDelta::default() }
 }
 
 fn changed(topics: BTreeMap<TopicName, TopicImage>) -> ClusterDelta {
-    ClusterDelta { full: false, brokers: None, topics, deleted: Vec::new() }
+    ClusterDelta { topics, ..ClusterDelta::default() }
 }
 
 #[tokio::test]

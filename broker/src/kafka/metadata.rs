@@ -104,12 +104,17 @@ fn described(image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> Meta
     entry.name = Some(name.as_str().into());
     entry.topic_id = Uuid::from_bytes(topic.incarnation.topic_id.0);
     entry.partitions =
-        topic.partitions.iter().map(|(index, p)| partition(image, *index, p)).collect();
+        topic.partitions.iter().map(|(index, p)| partition(image, name, *index, p)).collect();
     entry
 }
 
 /// A leader that is not registered now is no leader for clients: -1, as in Kafka.
-fn partition(image: &ClusterImage, index: i32, partition: &Partition) -> MetadataResponsePartition {
+fn partition(
+    image: &ClusterImage,
+    topic: &TopicName,
+    index: i32,
+    partition: &Partition,
+) -> MetadataResponsePartition {
     let ids = |ids: &mut dyn Iterator<Item = BrokerId>| ids.map(|id| id.0).collect::<Vec<_>>();
     let leader = partition.state.leader.filter(|id| image.brokers.contains_key(id));
     let assigned = || partition.assigned_replicas.iter().copied();
@@ -120,7 +125,7 @@ fn partition(image: &ClusterImage, index: i32, partition: &Partition) -> Metadat
     entry.leader_epoch = partition.state.leader_epoch.0;
     entry.replica_nodes = ids(&mut assigned());
     entry.isr_nodes = ids(&mut partition.state.isr.iter().map(|(id, _)| *id));
-    entry.offline_replicas = ids(&mut assigned().filter(|id| !image.brokers.contains_key(id)));
+    entry.offline_replicas = ids(&mut assigned().filter(|id| !image.is_online(*id, topic, index)));
     entry
 }
 
@@ -129,9 +134,10 @@ mod tests {
     use super::*;
     use barnabas_types::{
         BrokerEpoch, ControllerEpoch, Incarnation, LeaderEpoch, PartitionState, TopicConfig,
+        TopicPartition,
     };
     use barnabas_wire::reply;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn image() -> ClusterImage {
         let broker = |id: i32| {
@@ -163,10 +169,12 @@ mod tests {
                 (2, partition(Some(3))),
             ]),
         };
+        let failed = TopicPartition { topic: TopicName::new("orders").unwrap(), partition: 1 };
         ClusterImage {
             controller: Some((BrokerId(2), ControllerEpoch(4))),
             brokers: [1, 2].into_iter().map(broker).collect(),
             topics: BTreeMap::from([(TopicName::new("orders").unwrap(), topic)]),
+            failed: BTreeMap::from([(BrokerId(2), BTreeSet::from([failed]))]),
         }
     }
 
@@ -218,6 +226,7 @@ mod tests {
             .collect();
         assert_eq!(shown, [(0, 1, 7, vec![1, 3]), (5, -1, 7, vec![1, 3]), (5, -1, 7, vec![1, 3])]);
         assert_eq!(response.topics[0].partitions[0].offline_replicas, [3]);
+        assert_eq!(response.topics[0].partitions[1].offline_replicas, [2, 3], "2 has reported it");
         assert_eq!(response.topics[0].topic_id, Uuid::from_bytes([5; 16]));
     }
 

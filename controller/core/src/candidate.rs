@@ -54,6 +54,9 @@ struct Session {
     verify: bool,
     /// `/controller` changed while it was being read: read it once more.
     changed: bool,
+    /// The broker wants another broker epoch: once at rest, its registration is deleted and created again. The session stays,
+    /// and with it the term.
+    anew: bool,
 }
 
 /// Owns the session, the registration and the race. One per process, for its whole life.
@@ -117,7 +120,12 @@ impl Candidate {
             }
             // A shell that watches our own node says so, too: look whether it is still ours, now or when the request
             // under way has ended. (While disconnected: once reconnected, in any case.)
-            Event::RegistrationGone { .. } if session.registered.is_some() => {
+            Event::RegistrationGone { .. }
+                if session.registered.is_some() && self.stage != Stage::AwaitingGone =>
+            {
+                if session.anew {
+                    return; // by our own hand
+                }
                 let resting = matches!(self.stage, Stage::Elected | Stage::Following);
                 match (session.connected, resting) {
                     (true, true) => self.verify(effects),
@@ -125,7 +133,17 @@ impl Candidate {
                     (false, _) => {}
                 }
             }
+            Event::RegisterAnew { .. } => session.anew = true,
             answer => self.answered(answer, effects),
+        }
+        self.begin_anew(effects);
+    }
+
+    /// Looks for the registration that is to be renewed, once nothing else is under way.
+    fn begin_anew(&mut self, effects: &mut Vec<Effect>) {
+        let wanted = self.session.is_some_and(|s| s.anew && s.connected);
+        if wanted && matches!(self.stage, Stage::Elected | Stage::Following) {
+            self.go(Stage::Looking, Effect::ReadRegistration, effects);
         }
     }
 
@@ -156,6 +174,7 @@ impl Candidate {
             Event::EpochRead { epoch, .. } => {
                 if let Stage::ReadingEpoch(mine) = self.stage {
                     session.registered = Some(mine);
+                    session.anew = false;
                     effects.push(Effect::Registered { epoch: mine, controller_epoch_min: epoch });
                     self.go(Stage::ReadingController, Effect::ReadController, effects);
                 }
@@ -196,6 +215,7 @@ impl Candidate {
             ask_again: false,
             verify: false,
             changed: false,
+            anew: false,
         });
         self.go(Stage::Creating, Effect::CreateRegistration, effects);
     }
@@ -290,7 +310,16 @@ impl Candidate {
     fn registration_read(&mut self, node: Option<RegistrationNode>, effects: &mut Vec<Effect>) {
         let Some(session) = self.session else { return };
         let mine = node.filter(|n| n.owner == session.id);
-        if self.stage == Stage::Verifying {
+        if let Some(node) = mine.filter(|n| session.anew && session.registered == Some(n.epoch)) {
+            effects.push(Effect::Note(format!(
+                "registering anew: deleting the registration of epoch {}",
+                node.epoch
+            )));
+            effects.push(Effect::Unregistered);
+            let delete = Effect::DeleteRegistration { version: node.version };
+            return self.go(Stage::Deleting, delete, effects);
+        }
+        if self.stage == Stage::Verifying && !session.anew {
             if mine.map(|n| n.epoch) == session.registered {
                 self.go(Stage::ReadingController, Effect::ReadController, effects);
             } else {
@@ -458,6 +487,7 @@ fn session_of(event: &Event) -> SessionId {
         | Event::RaceWon { session, .. }
         | Event::RaceLost { session }
         | Event::OutcomeUnknown { session }
+        | Event::RegisterAnew { session }
         | Event::Resigned { session } => session,
     }
 }

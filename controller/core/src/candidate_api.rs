@@ -129,6 +129,11 @@ pub enum CandidateEvent {
         /// The session it speaks of.
         session: SessionId,
     },
+    /// The broker wants another broker epoch (R38): what it can serve has changed in a way that only a new registration tells.
+    RegisterAnew {
+        /// The session it speaks of.
+        session: SessionId,
+    },
     /// The controller of this process found itself deposed (a write met a newer epoch), or gave up.
     Resigned {
         /// The session it speaks of.
@@ -171,7 +176,7 @@ pub enum CandidateEffect {
         /// Older controllers are refused (R22).
         controller_epoch_min: ControllerEpoch,
     },
-    /// Not registered any more (session gone); the broker goes on serving.
+    /// Not registered any more (the session is gone, or the registration is about to be renewed); the broker goes on serving.
     Unregistered,
     /// Elected: begin a term. All writes check `/controller_epoch` at `version`.
     BeginTerm {

@@ -68,6 +68,8 @@ pub struct Controller {
     pub(crate) unresolved: usize,
     /// Newest version that each live broker acknowledged under its present registration.
     acked: BTreeMap<BrokerId, u64>,
+    /// Sequence of the newest report of failed replicas of each live broker under its present registration.
+    pub(crate) failure_reports: BTreeMap<BrokerId, u64>,
     /// Brokers of which a hold ended in this step.
     pub(crate) released: BTreeSet<BrokerId>,
     /// Topics, under creation too, by the form in which names collide.
@@ -93,6 +95,7 @@ impl Controller {
             held: BTreeMap::new(),
             unresolved: 0,
             acked: BTreeMap::new(),
+            failure_reports: BTreeMap::new(),
             released: BTreeSet::new(),
             names_by_key: BTreeMap::new(),
         }
@@ -158,6 +161,9 @@ impl Controller {
             }
             ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
                 self.push_acked(broker, broker_epoch, version, reports, effects);
+            }
+            ControllerEvent::ReplicasFailed { request, report } => {
+                self.replicas_failed(request, report, effects);
             }
             ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
         }
@@ -225,6 +231,10 @@ impl Controller {
             map.get(id).map(|b| b.epoch)
         };
         self.acked.retain(|id, _| epoch_in(before, id) == epoch_in(&brokers, id));
+        let reported = self.failure_reports.keys().copied();
+        let void: Vec<BrokerId> =
+            reported.filter(|id| epoch_in(before, id) != epoch_in(&brokers, id)).collect();
+        self.forget_failures(&void);
         self.image.set_brokers(brokers);
         for at in &self.partitions() {
             self.settle(at, effects);
@@ -315,8 +325,8 @@ impl Controller {
         self.topics.get_mut(&at.topic)?.slots.get_mut(&at.partition)
     }
 
-    pub(crate) fn view(&self) -> View<'_> {
-        View { brokers: &self.image().brokers, controller_epoch: self.epoch }
+    pub(crate) fn view<'a>(&'a self, failed: &'a [BrokerId]) -> View<'a> {
+        View { brokers: &self.image().brokers, controller_epoch: self.epoch, failed }
     }
 
     pub(crate) fn begin_write(&mut self, target: Target) -> WriteId {
@@ -354,6 +364,9 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
         }
         ControllerEvent::DeleteTopic { request, .. } => {
             effects.delete_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::ReplicasFailed { request, .. } => {
+            effects.failed_answers.push((*request, Err(Condition::NotController)));
         }
         _ => {}
     }

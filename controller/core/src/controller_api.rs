@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, Condition, Incarnation, LeaderEpoch, Offset,
-    PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerImage, Condition, FailedReplicas, Incarnation, LeaderEpoch,
+    Offset, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
 };
 
 /// Names one request that waits for an answer; chosen by the shell.
@@ -149,6 +149,13 @@ pub enum ControllerEvent {
         /// One for each leaderless partition of the push (also one that it knew already) that the broker accepted.
         reports: Vec<(TopicPartition, ReplicaReport)>,
     },
+    /// A broker tells which of its replicas it cannot serve (R38). Answered in `Effects::failed_answers`.
+    ReplicasFailed {
+        /// Whom to answer.
+        request: RequestId,
+        /// All of them.
+        report: FailedReplicas,
+    },
     /// A write ended.
     Written {
         /// Which write.
@@ -240,9 +247,11 @@ pub struct Effects {
     pub create_answers: Vec<(RequestId, CreateTopicAnswer)>,
     /// 6. Answers to deletions.
     pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
-    /// 7. The term is over (a write was fenced): stop at once.
+    /// 7. Answers to reports of failed replicas: taken, or why not.
+    pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
+    /// 8. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 8. Lines for the state-change log.
+    /// 9. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct View<'a> {
     pub(crate) brokers: &'a BTreeMap<BrokerId, BrokerImage>,
     /// Epoch of this controller, written into every state.
     pub(crate) controller_epoch: ControllerEpoch,
+    /// Assigned replicas whose live brokers cannot serve them (R38).
+    pub(crate) failed: &'a [BrokerId],
 }
 
 /// A replica's report as it is kept: it counts only while the broker is registered under `broker_epoch` (R8).
@@ -42,6 +44,8 @@ enum Standing {
     Confirmed,
     /// Not registered.
     Gone,
+    /// Registered, but it cannot serve its replica: as good as gone, until it reports otherwise (R38).
+    Failed,
     /// Registered under another epoch, log whole: down, then up.
     BouncedWhole(BrokerEpoch),
     /// Registered under another epoch, the tail of its log may be lost (R6).
@@ -52,8 +56,9 @@ impl View<'_> {
     fn standing(&self, broker: BrokerId, entry: BrokerEpoch) -> Standing {
         match self.brokers.get(&broker) {
             None => Standing::Gone,
+            Some(b) if b.epoch != entry && b.tail_lost => Standing::BouncedLost(b.epoch),
+            Some(_) if self.failed.contains(&broker) => Standing::Failed,
             Some(b) if b.epoch == entry => Standing::Confirmed,
-            Some(b) if b.tail_lost => Standing::BouncedLost(b.epoch),
             Some(b) => Standing::BouncedWhole(b.epoch),
         }
     }
@@ -62,10 +67,7 @@ impl View<'_> {
     /// until they were processed as down, then up (R3).
     pub(crate) fn bounced(&self, state: &PartitionState) -> Vec<BrokerId> {
         let bounced = |&(broker, entry): &(BrokerId, BrokerEpoch)| {
-            matches!(
-                self.standing(broker, entry),
-                Standing::BouncedWhole(_) | Standing::BouncedLost(_)
-            )
+            self.brokers.get(&broker).is_some_and(|b| b.epoch != entry)
         };
         state.isr.iter().filter(|m| bounced(m)).map(|m| m.0).collect()
     }
@@ -122,7 +124,7 @@ pub(crate) fn decide(
         if let Some(decision) = recover(view, assigned, state, reports, unclean) {
             return Some(decision);
         }
-        let gone = entries(|s| *s == Standing::Gone);
+        let gone = entries(|s| matches!(s, Standing::Gone | Standing::Failed));
         let last = || members.iter().take(1).map(|m| (m.0, m.1)).collect();
         (None, if gone.is_empty() { last() } else { gone })
     };
@@ -148,6 +150,7 @@ fn cause(broker: BrokerId, entry: BrokerEpoch, standing: Standing) -> Option<Str
     match standing {
         Standing::Confirmed => None,
         Standing::Gone => Some(format!("broker {broker} went away")),
+        Standing::Failed => Some(format!("broker {broker} cannot serve its replica")),
         Standing::BouncedWhole(epoch) => {
             Some(format!("broker {broker} came back under epoch {epoch} (was {entry})"))
         }
@@ -169,8 +172,9 @@ fn recover(
     if state.leader.is_some() {
         return None;
     }
+    let able = assigned.iter().filter(|b| !view.failed.contains(b));
     let live: Vec<(BrokerId, BrokerEpoch)> =
-        assigned.iter().filter_map(|b| view.brokers.get(b).map(|r| (*b, r.epoch))).collect();
+        able.filter_map(|b| view.brokers.get(b).map(|r| (*b, r.epoch))).collect();
     let heard: Vec<(BrokerId, Report)> = live
         .iter()
         .filter_map(|&(b, epoch)| {
@@ -318,6 +322,9 @@ fn judge_members(
             return Err(refuse(
                 "a broker in the proposed ISR is not registered under the broker epoch it names",
             ));
+        }
+        if view.failed.contains(&broker) {
+            return Err(refuse("a broker in the proposed ISR cannot serve its replica"));
         }
         if state.isr_epoch_of(broker).is_some_and(|entry| entry != epoch) {
             return Err(refuse(

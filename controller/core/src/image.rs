@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::{
     BrokerId, BrokerImage, ClusterDelta, ClusterImage, Incarnation, Partition, TopicImage,
-    TopicName,
+    TopicName, TopicPartition,
 };
 
 /// Most deleted topics that are remembered for brokers that have not acknowledged the deletion; beyond it the oldest are
@@ -20,6 +20,7 @@ pub(crate) struct Image {
     /// Whether `version` was raised in the present step: all changes of a step share one version.
     raised: bool,
     brokers_version: u64,
+    failed_version: u64,
     /// Version of each partition, and the same ordered by version.
     stamps: BTreeMap<TopicName, BTreeMap<i32, u64>>,
     changes: BTreeSet<(u64, TopicName, i32)>,
@@ -67,6 +68,29 @@ impl Image {
         }
     }
 
+    /// Replaces what one broker cannot serve.
+    pub(crate) fn set_failed(&mut self, broker: BrokerId, failed: BTreeSet<TopicPartition>) {
+        let before = self.cluster.failed.get(&broker);
+        if before.map_or(failed.is_empty(), |before| *before == failed) {
+            return;
+        }
+        if failed.is_empty() {
+            self.cluster.failed.remove(&broker);
+        } else {
+            self.cluster.failed.insert(broker, failed);
+        }
+        self.failed_version = self.raise();
+    }
+
+    /// Owes every broker a partition again as it is: whoever could not take it over before can now.
+    pub(crate) fn push_again(&mut self, name: &TopicName, index: i32) {
+        let topic = self.cluster.topics.get(name);
+        if topic.is_some_and(|topic| topic.partitions.contains_key(&index)) {
+            let version = self.raise();
+            self.stamp(name, index, version);
+        }
+    }
+
     /// Adds a topic with all its partitions.
     pub(crate) fn add_topic(&mut self, name: &TopicName, topic: TopicImage) {
         let version = self.raise();
@@ -105,6 +129,12 @@ impl Image {
         for (index, version) in self.stamps.remove(name).unwrap_or_default() {
             self.changes.remove(&(version, name.clone(), index));
         }
+        let failing: Vec<BrokerId> = self.cluster.failed.keys().copied().collect();
+        for broker in failing {
+            let mut failed = self.cluster.failed.get(&broker).cloned().unwrap_or_default();
+            failed.retain(|at| at.topic != *name);
+            self.set_failed(broker, failed);
+        }
         let version = self.raise();
         self.tombstones.insert((version, name.clone(), topic.incarnation));
         while self.tombstones.len() > TOMBSTONES_MAX {
@@ -139,6 +169,7 @@ impl Image {
                 brokers: Some(self.cluster.brokers.clone()),
                 topics: self.cluster.topics.clone(),
                 deleted: Vec::new(),
+                failed: Some(self.cluster.failed.clone()),
             },
         }
     }
@@ -147,6 +178,9 @@ impl Image {
         let mut delta = ClusterDelta::default();
         if self.brokers_version > since {
             delta.brokers = Some(self.cluster.brokers.clone());
+        }
+        if self.failed_version > since {
+            delta.failed = Some(self.cluster.failed.clone());
         }
         for (version, name, index) in self.changes.iter().rev() {
             if *version <= since {

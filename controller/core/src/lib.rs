@@ -8,6 +8,7 @@ mod candidate_api;
 mod controller;
 mod controller_api;
 mod decide;
+mod failures;
 mod image;
 mod partitions;
 mod placement;

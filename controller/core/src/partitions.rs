@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     queued: Option<(RequestId, AlterPartition)>,
     /// Reports for exactly the present leaderless epoch (R8).
     reports: BTreeMap<BrokerId, Report>,
+    /// Assigned replicas that their live brokers cannot serve (R38).
+    pub(crate) failed: Vec<BrokerId>,
     /// Brokers that are not pushed to because of this partition (R3).
     holds: Vec<BrokerId>,
     /// Its first write of this term is not resolved yet.
@@ -54,6 +56,7 @@ impl Slot {
             flight: None,
             queued: None,
             reports: BTreeMap::new(),
+            failed: Vec::new(),
             holds: Vec::new(),
             unresolved: false,
         }
@@ -145,7 +148,7 @@ impl Controller {
         self.release(at);
         let Some(topic) = self.topics.get(&at.topic).filter(|t| !t.hidden) else { return };
         let Some(slot) = topic.slots.get(&at.partition) else { return };
-        let view = self.view();
+        let view = self.view(&slot.failed);
         let incarnation = topic.incarnation;
         let unclean = topic.config.unclean_leader_election;
         let decided = slot

@@ -104,6 +104,68 @@ fn registration_that_is_gone_is_created_again() {
     assert_eq!(bench.step(none), [Effect::CreateRegistration]);
 }
 
+fn own(epoch: i64) -> Event {
+    let node =
+        RegistrationNode { owner: S, epoch: BrokerEpoch(epoch), version: 4, directory: MINE };
+    Event::RegistrationRead { session: S, node: Some(node) }
+}
+
+/// From the answer that the node is gone to the new registration.
+fn created_anew(bench: &mut Bench) {
+    let gone = Event::RegistrationRead { session: S, node: None };
+    assert_eq!(bench.step(gone), [Effect::CreateRegistration]);
+    let created = Event::RegistrationCreated { session: S, epoch: BrokerEpoch(80) };
+    assert_eq!(bench.step(created), [Effect::ReadEpoch]);
+    let registered = Effect::Registered { epoch: BrokerEpoch(80), controller_epoch_min: e(6) };
+    assert_eq!(
+        bench.step(Event::EpochRead { session: S, epoch: e(6), version: 9 }),
+        [registered, Effect::ReadController]
+    );
+}
+
+#[test]
+fn r38_a_controller_registers_anew_in_its_session_and_its_term_goes_on() {
+    let mut bench = Bench::elected();
+    assert_eq!(bench.step(Event::RegisterAnew { session: S }), [Effect::ReadRegistration]);
+    let delete = Effect::DeleteRegistration { version: 4 };
+    assert_eq!(bench.step(own(70)), [Effect::Unregistered, delete.clone()]);
+    assert_eq!(bench.step(Event::RegistrationGone { session: S }), [], "by its own hand");
+    assert_eq!(bench.step(Event::OutcomeUnknown { session: S }), [Effect::ReadRegistration]);
+    assert_eq!(bench.step(own(70)), [Effect::Unregistered, delete], "not deleted: again");
+    let tried = Event::RegistrationDeleteTried { session: S };
+    assert_eq!(bench.step(tried), [Effect::ReadRegistration]);
+    created_anew(&mut bench);
+    assert_eq!(bench.read(Some(S), 6, 9), [], "the same term");
+    assert_eq!(bench.candidate.term(), Some((e(6), 9)));
+}
+
+#[test]
+fn r38_registering_anew_waits_for_what_is_under_way_and_outlives_a_disconnection() {
+    let mut bench = Bench::racing();
+    assert_eq!(bench.step(Event::RegisterAnew { session: S }), [], "a race is under way");
+    assert_eq!(bench.step(Event::RaceLost { session: S }), [Effect::ReadController]);
+    let follow = Effect::Follow { controller: BrokerId(1), epoch: e(6) };
+    assert_eq!(bench.read(Some(OTHER), 6, 9), [follow, Effect::ReadRegistration]);
+    bench.step(own(70));
+    assert_eq!(bench.step(Event::Disconnected { session: S }), []);
+    assert_eq!(bench.step(Event::OutcomeUnknown { session: S }), []);
+    assert_eq!(bench.step(Event::Reconnected { session: S }), [Effect::ReadRegistration]);
+    created_anew(&mut bench);
+    assert_eq!(bench.step(Event::RegisterAnew { session: OTHER }), [], "of another session");
+}
+
+#[test]
+fn r38_a_create_whose_answer_is_lost_is_found_by_its_epoch() {
+    let mut bench = Bench::elected();
+    bench.step(Event::RegisterAnew { session: S });
+    bench.step(own(70));
+    bench.step(Event::RegistrationDeleteTried { session: S });
+    let gone = Event::RegistrationRead { session: S, node: None };
+    assert_eq!(bench.step(gone), [Effect::CreateRegistration]);
+    assert_eq!(bench.step(Event::OutcomeUnknown { session: S }), [Effect::ReadRegistration]);
+    assert_eq!(bench.step(own(80)), [Effect::ReadEpoch], "ours, and not the old one");
+}
+
 #[test]
 fn the_loser_follows_and_races_again_when_the_node_goes() {
     let mut bench = Bench::racing();

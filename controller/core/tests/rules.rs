@@ -551,3 +551,144 @@ fn nothing_is_served_before_the_term_is_loaded() {
     let effects = term.step(ControllerEvent::Loaded(Snapshot::default()));
     assert!(effects.partition_writes.is_empty());
 }
+
+fn failed(term: &mut Term, id: i32, epoch: i64, sequence: u64, failed: bool) -> Effects {
+    let life = term.core.image().topics[&name("t")].incarnation;
+    let lives: Vec<_> = failed.then_some(life).into_iter().collect();
+    term.failed(id, epoch, sequence, &lives)
+}
+
+#[test]
+fn r38_a_failed_leader_is_replaced_in_one_write_and_returns_like_any_follower() {
+    let mut term = healthy();
+    let effects = failed(&mut term, 1, 11, 1, true);
+    assert_eq!(effects.failed_answers[0].1, Ok(()));
+    let new = only(&effects);
+    assert_eq!((leader(new), new.leader_epoch), (2, LeaderEpoch(6)));
+    assert_eq!(new.isr, isr(&[(2, 12), (3, 13)]));
+    assert!(effects.image_changed && said(&effects, "broker 1 cannot serve its replica"));
+    assert!(!term.core.image().is_online(b(1), &name("t"), 0), "shown at once");
+    term.apply();
+    let effects = term.propose(term.proposal(ALL));
+    assert!(
+        matches!(refused(&effects), Condition::InvalidUpdateVersion { reason } if reason.contains("cannot serve"))
+    );
+
+    let effects = failed(&mut term, 1, 11, 2, false);
+    assert!(effects.partition_writes.is_empty(), "it has to catch up first");
+    assert!(term.core.image().is_online(b(1), &name("t"), 0));
+    let effects = term.propose(term.proposal(ALL));
+    assert_eq!(only(&effects).isr, isr(ALL));
+}
+
+#[test]
+fn r38_a_failed_follower_leaves_the_isr_and_the_leader_stays() {
+    let mut term = healthy();
+    let effects = failed(&mut term, 3, 13, 1, true);
+    let new = only(&effects);
+    assert_eq!((leader(new), new.leader_epoch), (1, LeaderEpoch(5)));
+    assert_eq!(new.isr, isr(&[(1, 11), (2, 12)]));
+    term.apply();
+    assert_eq!(failed(&mut term, 3, 13, 1, true).partition_writes.len(), 0, "told twice");
+}
+
+#[test]
+fn r38_the_sole_member_that_fails_leaves_no_leader_and_leads_again_when_it_can() {
+    let (mut term, _) = Term::of(brokers(ALL), AR, stored(1, 5, &[(1, 11)]));
+    let effects = failed(&mut term, 1, 11, 1, true);
+    let new = only(&effects);
+    assert_eq!((leader(new), new.leader_epoch), (-1, LeaderEpoch(6)));
+    assert_eq!(new.isr, isr(&[(1, 11)]), "R5: kept");
+    term.apply();
+    // R8 looks at all of AR: the replica that cannot be read may hold the longest log.
+    assert!(term.report(2, 12, 5, 90).partition_writes.is_empty());
+    assert!(term.report(3, 13, 5, 99).partition_writes.is_empty());
+
+    let version = term.core.version();
+    let effects = failed(&mut term, 1, 11, 2, false);
+    let new = only(&effects);
+    assert_eq!((leader(new), new.leader_epoch), (1, LeaderEpoch(7)));
+    let (_, push) = term.core.push_for(b(1), BrokerEpoch(11), Some(version)).unwrap();
+    assert_eq!(push.topics[&name("t")].partitions.len(), 1, "pushed again: it was not taken over");
+}
+
+#[test]
+fn r38_a_failed_replica_is_passed_over_by_every_way_to_a_leader() {
+    // Not the next in line: neither when the leader goes nor by an unclean election.
+    let mut term = healthy();
+    failed(&mut term, 2, 12, 1, true);
+    term.apply();
+    let effects = term.register(brokers(&[(2, 12), (3, 13)]));
+    assert_eq!(leader(only(&effects)), 3);
+
+    let mut t = topic(AR, &[Some(stored(1, 5, &[(1, 11)]))]);
+    t.config.unclean_leader_election = true;
+    let (mut term, _) = Term::with(brokers(ALL), t);
+    failed(&mut term, 1, 11, 1, true);
+    term.apply();
+    assert!(term.report(2, 12, 5, 99).partition_writes.is_empty(), "3 has not reported");
+    failed(&mut term, 2, 12, 1, true);
+    let new = only(&term.report(3, 13, 5, 90)).clone();
+    assert_eq!(
+        leader(&new),
+        3,
+        "all that can serve have reported; the longest log cannot be served"
+    );
+}
+
+#[test]
+fn r38_a_member_that_lost_its_tail_does_not_lead_when_it_can_serve_again() {
+    let lost_1 = || {
+        let mut registered = brokers(ALL);
+        registered.insert(b(1), lost(21));
+        registered
+    };
+    let (mut term, _) = Term::of(lost_1(), AR, stored(1, 5, &[(1, 11)]));
+    term.apply();
+    assert_eq!(leader(term.state()), -1, "R6");
+    failed(&mut term, 1, 21, 1, true);
+    let effects = failed(&mut term, 1, 21, 2, false);
+    assert!(effects.partition_writes.is_empty(), "it waits for R8");
+    term.report(2, 12, 5, 10);
+    term.report(3, 13, 5, 10);
+    assert_eq!(leader(only(&term.report(1, 21, 5, 9))), 2);
+}
+
+#[test]
+fn r38_reports_of_another_life_or_registration_are_not_believed() {
+    let mut term = healthy();
+    let stale = failed(&mut term, 1, 10, 1, true);
+    assert!(matches!(stale.failed_answers[0].1, Err(Condition::StaleBrokerEpoch { .. })));
+    let unregistered = failed(&mut term, 4, 14, 1, true);
+    assert!(matches!(unregistered.failed_answers[0].1, Err(Condition::StaleBrokerEpoch { .. })));
+    let other_life = term.failed(1, 11, 1, &[incarnation(99)]);
+    assert_eq!(other_life.failed_answers[0].1, Ok(()));
+    assert!(other_life.partition_writes.is_empty() && !other_life.image_changed);
+
+    failed(&mut term, 1, 11, 5, true);
+    term.apply();
+    let late = failed(&mut term, 1, 11, 4, false);
+    assert!(matches!(late.failed_answers[0].1, Err(Condition::InvalidRequest(_))));
+    assert!(!term.core.image().is_online(b(1), &name("t"), 0));
+
+    // A new registration can serve everything until it says otherwise, whatever its sequence.
+    let effects = term.register(brokers(&[(1, 21), (2, 12), (3, 13)]));
+    assert!(effects.image_changed);
+    assert!(term.core.image().is_online(b(1), &name("t"), 0));
+    assert_eq!(failed(&mut term, 1, 21, 1, true).failed_answers[0].1, Ok(()));
+    assert!(!term.core.image().is_online(b(1), &name("t"), 0));
+}
+
+#[test]
+fn r38_the_list_of_failed_replicas_is_pushed_when_it_changes() {
+    let mut term = healthy();
+    let version = term.core.version();
+    failed(&mut term, 3, 13, 1, true);
+    let (newer, push) = term.core.push_for(b(2), BrokerEpoch(12), Some(version)).unwrap();
+    assert_eq!(push.failed.unwrap()[&b(3)].len(), 1);
+    term.apply();
+    let (_, push) = term.core.push_for(b(2), BrokerEpoch(12), Some(newer)).unwrap();
+    assert_eq!(push.failed, None, "only the partition changed");
+    let (_, push) = term.core.push_for(b(2), BrokerEpoch(12), None).unwrap();
+    assert_eq!(push.failed.unwrap().len(), 1);
+}

@@ -11,8 +11,8 @@ use barnabas_controller_core::{
     AlterPartition, ControllerEvent, ReplicaReport, Snapshot, TopicWrite, WriteOutcome,
 };
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ClusterDelta, Incarnation, LeaderEpoch, Offset, Partition,
-    TopicImage, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerImage, ClusterDelta, FailedByBroker, FailedReplicas, Incarnation,
+    LeaderEpoch, Offset, Partition, TopicImage, TopicName, TopicPartition,
 };
 use common::*;
 
@@ -22,10 +22,14 @@ struct Mirror {
     version: Option<u64>,
     brokers: BTreeMap<BrokerId, BrokerImage>,
     topics: BTreeMap<TopicName, TopicImage>,
+    failed: FailedByBroker,
 }
 
 impl Mirror {
     fn take(&mut self, version: u64, delta: ClusterDelta) {
+        if let Some(failed) = delta.failed {
+            self.failed = failed;
+        }
         if delta.full {
             self.topics = delta.topics;
         } else {
@@ -53,6 +57,7 @@ struct Soak {
     registered: BTreeMap<BrokerId, BrokerImage>,
     mirrors: BTreeMap<BrokerId, Mirror>,
     next_epoch: i64,
+    next_sequence: u64,
     led: BTreeMap<(TopicPartition, Incarnation, LeaderEpoch), (BrokerId, BrokerEpoch)>,
     epochs: BTreeMap<(TopicPartition, Incarnation), LeaderEpoch>,
     recovered: usize,
@@ -80,6 +85,7 @@ impl Soak {
             mirrors: registered.keys().map(|b| (*b, Mirror::default())).collect(),
             registered,
             next_epoch: 100,
+            next_sequence: 0,
             led: BTreeMap::new(),
             epochs: BTreeMap::new(),
             recovered: 0,
@@ -88,6 +94,13 @@ impl Soak {
 
     fn step(&mut self, event: ControllerEvent) {
         let effects = self.term.step(event);
+        for write in &effects.partition_writes {
+            if let Some(leader) = write.state.leader {
+                let image = self.term.core.image();
+                let at = &write.partition;
+                assert!(image.is_online(leader, &at.topic, at.partition), "R38: {write:?}");
+            }
+        }
         self.recovered += usize::from(said(&effects, "longest log"));
         self.topics.extend(effects.topic_writes);
         self.check();
@@ -218,8 +231,8 @@ impl Soak {
         mirror.take(version, delta);
         let image = self.term.core.image();
         assert_eq!(
-            (&mirror.brokers, &mirror.topics),
-            (&image.brokers, &image.topics),
+            (&mirror.brokers, &mirror.topics, &mirror.failed),
+            (&image.brokers, &image.topics, &image.failed),
             "delta = full"
         );
         let mut reports = Vec::new();
@@ -249,9 +262,30 @@ impl Soak {
         self.step(event);
     }
 
+    /// A broker reports a random set of its replicas as failed, or some older report again.
+    fn fail(&mut self, id: BrokerId, none: bool) {
+        let Some(epoch) = self.registered.get(&id).map(|r| r.epoch) else { return };
+        self.next_sequence += 1;
+        let mut replicas = BTreeMap::new();
+        for (at, incarnation, p) in self.partitions() {
+            if p.assigned_replicas.contains(&id) && !none && self.dice.one_in(3) {
+                replicas.insert(at, incarnation);
+            }
+        }
+        let late = u64::from(!none && self.dice.one_in(4)) * 3;
+        let sequence = self.next_sequence.saturating_sub(late);
+        let report = FailedReplicas { broker: id, broker_epoch: epoch, sequence, replicas };
+        let request = self.term.request();
+        self.step(ControllerEvent::ReplicasFailed { request, report });
+    }
+
     fn random(&mut self) {
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0 => self.registrations(),
+            12 => {
+                let id = self.random_broker();
+                self.fail(id, false);
+            }
             1 => self.topics(),
             2..=4 => self.propose(),
             5..=7 => self.complete(),
@@ -271,6 +305,9 @@ impl Soak {
             self.mirrors.entry(b(id)).or_default();
         }
         self.step(ControllerEvent::Brokers(self.registered.clone()));
+        for id in 1..=4 {
+            self.fail(b(id), true);
+        }
         for _ in 0..20 {
             while !self.term.open.is_empty() || !self.topics.is_empty() {
                 self.complete();

@@ -9,7 +9,7 @@ use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
-use barnabas_types::{BrokerId, ClusterId, ClusterImage, Condition, TopicId};
+use barnabas_types::{BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -95,6 +95,24 @@ impl ControllerClient {
             ));
         }
         Ok(answers)
+    }
+
+    /// Tells the controller which replicas of this broker cannot be served: all of them. Whoever calls this sends it again
+    /// after every error, after each change and registration, and to each new controller ([`Membership::controller`]).
+    ///
+    /// # Errors
+    /// As [`ControllerHandle::report_failed`]; [`Condition::NoController`] or [`Condition::UnknownOutcome`] as
+    /// [`Self::alter_partitions`].
+    pub async fn report_failed(&self, report: FailedReplicas) -> Result<(), Condition> {
+        if self.local.epoch().is_some() {
+            return self.local.report_failed(report).await;
+        }
+        let mut client = ControllerControlClient::new(self.connected().await?);
+        let message = v1::FailedReplicas::from(&report);
+        match self.called(client.report_failed_replicas(message)).await?.failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.into()),
+        }
     }
 
     /// Creates a topic; waits a little while nobody is controller, and then until this broker knows the topic, so that

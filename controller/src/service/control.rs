@@ -1,11 +1,11 @@
-//! The gRPC service by which leaders propose ISRs.
+//! The gRPC service by which leaders propose ISRs and brokers tell of replicas that they cannot serve.
 
 use barnabas_controller_core::AlterPartitionAnswer;
 use barnabas_proto::MESSAGE_BYTES_MAX;
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::controller_control_server::{ControllerControl, ControllerControlServer};
-use barnabas_types::{Condition, PartitionState};
+use barnabas_types::{Condition, FailedReplicas, PartitionState};
 use tonic::{Request, Response, Status};
 
 use super::handle::ControllerHandle;
@@ -34,6 +34,15 @@ impl ControllerControl for ControllerControlService {
         let answers = self.handle.alter_partitions(proposals).await;
         let results = answers.iter().map(write_answer).collect();
         Ok(Response::new(v1::AlterPartitionResponse { results }))
+    }
+
+    async fn report_failed_replicas(
+        &self,
+        request: Request<v1::FailedReplicas>,
+    ) -> Result<Response<v1::FailedReplicasAnswer>, Status> {
+        let report = FailedReplicas::try_from(request.get_ref())?;
+        let failure = self.handle.report_failed(report).await.err();
+        Ok(Response::new(v1::FailedReplicasAnswer { failure: failure.as_ref().map(Into::into) }))
     }
 }
 

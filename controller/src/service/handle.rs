@@ -7,7 +7,7 @@ use std::time::Duration;
 use barnabas_controller_core::{AlterPartition, AlterPartitionAnswer, CreateTopic};
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::topic_config;
-use barnabas_types::{BrokerId, Condition, ControllerEpoch, TopicId, TopicName};
+use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::membership::Asked;
@@ -163,6 +163,16 @@ impl ControllerHandle {
         let answer = self.submit(|answer| TermEvent::Delete(name, answer)).await?;
         let lost = Condition::UnknownOutcome("the controller changed while it deleted the topic");
         answered(answer, lost).await
+    }
+
+    /// Takes a broker's report of the replicas that it cannot serve.
+    ///
+    /// # Errors
+    /// [`Condition::StaleBrokerEpoch`] if the controller knows another registration (or not yet this one),
+    /// [`Condition::InvalidRequest`] if it has taken a newer report, [`Condition::NotController`].
+    pub async fn report_failed(&self, report: FailedReplicas) -> Result<(), Condition> {
+        let answer = self.submit(|answer| TermEvent::Failed(report, answer)).await?;
+        answered(answer, Condition::NotController).await
     }
 
     async fn submit<T>(

@@ -6,12 +6,13 @@ mod control;
 mod describe;
 mod handle;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_controller_core::Defaults;
 use barnabas_proto::znode::BrokerNode;
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 pub use admin::AdminService;
@@ -112,6 +113,7 @@ impl<C: Connect> Opened<C> {
         let (ask, asked) = mpsc::channel(membership::ASKED_MAX);
         let handle = ControllerHandle::new(term.subscribe(), ask);
         let members = membership.subscribe();
+        let anew = Arc::new(Notify::new());
         let task = tokio::spawn(membership::run(membership::Setting {
             me: self.config.broker_id,
             connect: self.connect,
@@ -123,6 +125,7 @@ impl<C: Connect> Opened<C> {
             started,
             stop: stop.subscribe(),
             asked,
+            anew: Arc::clone(&anew),
         }));
         let broker_epoch = registered.await.unwrap_or(Err(Error::Stopped))?;
         Ok(Running {
@@ -130,6 +133,7 @@ impl<C: Connect> Opened<C> {
             controller: handle,
             membership: members,
             registration,
+            anew,
             stop,
             task,
         })
@@ -146,6 +150,7 @@ pub struct Running {
     /// This broker's place in the cluster, and who is controller.
     pub membership: watch::Receiver<Membership>,
     registration: watch::Sender<BrokerNode>,
+    anew: Arc<Notify>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -154,6 +159,17 @@ impl Running {
     /// What the *next* registration shall say (after an expiry). The present one stays as it is (R7).
     pub fn set_registration(&self, registration: BrokerNode) {
         self.registration.send_replace(registration);
+    }
+
+    /// Registers anew with `registration`: the present node is deleted by its version and another one created in the same
+    /// session, so that the broker gets another broker epoch (R38: the controller then treats every replica here by R5 to
+    /// R8). If this process is the controller, the term goes on.
+    ///
+    /// Returns at once. [`Membership::broker_epoch`] is `None` from the deletion on and then the new epoch; while ZooKeeper
+    /// is away the old one stays, and whatever registers the broker next says what `registration` says.
+    pub fn register_anew(&self, registration: BrokerNode) {
+        self.registration.send_replace(registration);
+        self.anew.notify_one();
     }
 
     /// Ends the term, if there is one, and closes the session: registration and `/controller` go at once.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use barnabas_controller_core::{
     AlterPartition, AlterPartitionAnswer, CreateTopic, CreateTopicAnswer, Defaults,
 };
-use barnabas_types::{BrokerId, Condition, ControllerEpoch, TopicId, TopicName};
+use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -23,6 +23,7 @@ pub(crate) enum TermEvent {
     Alter(AlterPartition, oneshot::Sender<AlterPartitionAnswer>),
     Create(CreateTopic, oneshot::Sender<CreateTopicAnswer>),
     Delete(TopicName, oneshot::Sender<Result<TopicId, Condition>>),
+    Failed(FailedReplicas, oneshot::Sender<Result<(), Condition>>),
     Push(push::Ready),
 }
 

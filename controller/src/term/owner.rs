@@ -50,6 +50,7 @@ enum Waiter {
     Alter(oneshot::Sender<AlterPartitionAnswer>),
     Create(oneshot::Sender<CreateTopicAnswer>),
     Delete(oneshot::Sender<Result<TopicId, Condition>>),
+    Failed(oneshot::Sender<Result<(), Condition>>),
 }
 
 pub(super) struct Owner<Z> {
@@ -168,6 +169,10 @@ impl<Z: ZooKeeper> Owner<Z> {
                 self.waiting.insert(request, Waiter::Delete(answer));
                 self.step(ControllerEvent::DeleteTopic { request, topic });
             }
+            TermEvent::Failed(report, answer) => {
+                self.waiting.insert(request, Waiter::Failed(answer));
+                self.step(ControllerEvent::ReplicasFailed { request, report });
+            }
             TermEvent::Push(ready) => {
                 if let Some(acked) = self.streams.ready(ready) {
                     self.step(acked);
@@ -242,6 +247,7 @@ impl<Z: ZooKeeper> Owner<Z> {
             alter_answers,
             create_answers,
             delete_answers,
+            failed_answers,
             resign,
             notes,
         } = effects;
@@ -266,6 +272,11 @@ impl<Z: ZooKeeper> Owner<Z> {
         }
         for (request, answer) in delete_answers {
             if let Some(Waiter::Delete(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        for (request, answer) in failed_answers {
+            if let Some(Waiter::Failed(waiter)) = self.waiting.remove(&request) {
                 let _ = waiter.send(answer);
             }
         }

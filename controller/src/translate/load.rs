@@ -96,7 +96,7 @@ enum LoadStage {
 }
 
 /// Reads everything: brokers (with a watch on their list), topics with settings, partition states.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Load {
     /// For what a topic does not override.
     defaults: TopicConfig,
@@ -109,7 +109,12 @@ impl Load {
     /// Begins to load.
     #[must_use]
     pub fn new(defaults: TopicConfig) -> Self {
-        Self { defaults, ..Self::default() }
+        Self {
+            defaults,
+            stage: LoadStage::Lists,
+            loaded: Loaded::default(),
+            marked: BTreeSet::new(),
+        }
     }
 
     fn lists() -> Vec<Request> {
@@ -244,7 +249,7 @@ impl Procedure for Load {
     type Output = Result<Loaded, GivenUp>;
 
     fn begin(&mut self) -> Step<Self::Output> {
-        *self = Self::default();
+        *self = Self::new(self.defaults);
         Step::InOrder(Self::lists())
     }
 
@@ -252,7 +257,7 @@ impl Procedure for Load {
         let replies = match all(answers) {
             Ok(replies) => replies,
             Err(Error::OutcomeUnknown(_)) => {
-                *self = Self::default();
+                *self = Self::new(self.defaults);
                 return Step::Later(Self::lists());
             }
             Err(error) => return Step::Done(Err(GivenUp(error))),

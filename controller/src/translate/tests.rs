@@ -155,6 +155,16 @@ fn call(
 }
 
 #[test]
+fn what_a_topic_does_not_say_is_loaded_as_the_brokers_say() {
+    let mut world = World::new();
+    world.create("t", 1);
+    let defaults =
+        TopicConfig { min_insync_replicas: 2, retention_ms: 7, ..TopicConfig::default() };
+    let loaded = world.run(Load::new(defaults)).unwrap();
+    assert_eq!(loaded.snapshot.topics[&topic("t")].config, defaults);
+}
+
+#[test]
 fn what_is_written_is_loaded() {
     let mut world = World::new();
     world.create("t", 3);

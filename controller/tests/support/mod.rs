@@ -123,21 +123,7 @@ fn note(told: &mut Told, update: StateUpdate) {
         told.full_updates += 1;
         told.image = ClusterImage::default();
     }
-    told.image.controller = Some((update.controller, update.controller_epoch));
-    if let Some(brokers) = update.delta.brokers {
-        told.image.brokers = brokers;
-    }
-    for (name, _) in update.delta.deleted {
-        told.image.topics.remove(&name);
-    }
-    for (name, topic) in update.delta.topics {
-        match told.image.topics.get_mut(&name) {
-            Some(known) => known.partitions.extend(topic.partitions),
-            None => {
-                told.image.topics.insert(name, topic);
-            }
-        }
-    }
+    told.image.apply((update.controller, update.controller_epoch), &update.delta);
 }
 
 /// The service that keeps pushes, what it was told, and the switch that silences it.

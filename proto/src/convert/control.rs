@@ -8,6 +8,7 @@ use barnabas_types::{
 };
 
 use super::cluster::{read_isr, write_isr};
+use super::failed::{read_failed, write_failed};
 use super::{ConvertError, broker_id, not_negative, required, topic_name};
 use crate::v1;
 
@@ -49,6 +50,7 @@ impl From<&StateUpdate> for v1::StateUpdate {
                 .map(|(name, image)| v1::Topic::of(name, image))
                 .collect(),
             deleted: deleted.collect(),
+            failed: value.delta.failed.as_ref().map(write_failed),
         }
     }
 }
@@ -85,6 +87,7 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
             let incarnation = required("deleted.incarnation", topic.incarnation.as_ref())?;
             deleted.push((topic_name("deleted.name", &topic.name)?, incarnation.try_into()?));
         }
+        let failed = value.failed.as_ref().map(read_failed).transpose()?;
         Ok(Self {
             controller: broker_id("controller_id", value.controller_id)?,
             controller_epoch: ControllerEpoch(not_negative(
@@ -93,7 +96,7 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
             )?),
             target: BrokerEpoch(not_negative("target_broker_epoch", value.target_broker_epoch)?),
             version: value.version,
-            delta: ClusterDelta { full: value.full, brokers, topics, deleted },
+            delta: ClusterDelta { full: value.full, brokers, topics, deleted, failed },
         })
     }
 }
@@ -246,7 +249,7 @@ impl TryFrom<&v1::AlterPartitionRequest> for IsrProposals {
     }
 }
 
-fn partition(
+pub(super) fn partition(
     topic_field: &'static str,
     topic: &str,
     index_field: &'static str,
@@ -260,6 +263,8 @@ fn partition(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use barnabas_types::{BrokerImage, TopicId};
 
@@ -291,6 +296,7 @@ mod tests {
                 brokers: Some(BTreeMap::from([(BrokerId(1), broker)])),
                 topics: BTreeMap::new(),
                 deleted: vec![(TopicName::new("gone").unwrap(), incarnation())],
+                failed: Some(BTreeMap::from([(BrokerId(1), BTreeSet::from([partition_zero()]))])),
             },
         };
         let message = v1::StateUpdate::from(&update);

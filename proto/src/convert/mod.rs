@@ -2,6 +2,7 @@
 
 mod cluster;
 mod control;
+mod failed;
 mod failure;
 
 pub use control::{Ack, IsrProposal, IsrProposals, Report, StateUpdate};

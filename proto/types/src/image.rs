@@ -1,9 +1,10 @@
 //! What the cluster looks like: brokers, topics, partitions. The controller pushes it, brokers act on it and serve it to clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     BrokerEpoch, BrokerId, ControllerEpoch, Incarnation, LeaderEpoch, PartitionEpoch, TopicName,
+    TopicPartition,
 };
 
 /// When a produce request is answered.
@@ -234,6 +235,29 @@ pub struct ClusterImage {
     pub brokers: BTreeMap<BrokerId, BrokerImage>,
     /// Topics.
     pub topics: BTreeMap<TopicName, TopicImage>,
+    /// Replicas that live brokers cannot serve (R38), by broker; a broker without any has no entry. Not stored anywhere: the
+    /// controller knows them from the brokers' reports.
+    pub failed: FailedByBroker,
+}
+
+/// Partitions whose replica a broker cannot serve, by broker.
+pub type FailedByBroker = BTreeMap<BrokerId, BTreeSet<TopicPartition>>;
+
+/// What a broker reports of its replicas (R38): all that it cannot serve, because the log cannot be opened or has failed, or
+/// because its directory is offline. A replica that is not named can be served.
+///
+/// Sent whole after each change, after each registration and to each new controller, until it is taken: a lost or repeated
+/// report does no harm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailedReplicas {
+    /// Who reports.
+    pub broker: BrokerId,
+    /// Under which registration; the report is void with the next one.
+    pub broker_epoch: BrokerEpoch,
+    /// Grows with each report of one process, so that a late report does not undo a newer one.
+    pub sequence: u64,
+    /// The replicas, each with the life of the topic of which it is.
+    pub replicas: BTreeMap<TopicPartition, Incarnation>,
 }
 
 /// What one push carries: the full image, or what changed since an earlier version of the same controller's image.
@@ -247,9 +271,21 @@ pub struct ClusterDelta {
     pub topics: BTreeMap<TopicName, TopicImage>,
     /// Topics that were deleted, with the incarnation that was.
     pub deleted: Vec<(TopicName, Incarnation)>,
+    /// All replicas that cannot be served, if that changed (the list is nearly always empty).
+    pub failed: Option<FailedByBroker>,
 }
 
 impl ClusterImage {
+    /// Whether `broker` can serve its replica of the partition, as far as the controller knows: it is registered and has not
+    /// reported otherwise.
+    #[must_use]
+    pub fn is_online(&self, broker: BrokerId, topic: &TopicName, partition: i32) -> bool {
+        let failed = |failed: &BTreeSet<TopicPartition>| {
+            failed.contains(&TopicPartition { topic: topic.clone(), partition })
+        };
+        self.brokers.contains_key(&broker) && !self.failed.get(&broker).is_some_and(failed)
+    }
+
     /// Takes over a push. A full one replaces everything; the topics that it no longer names are returned, as are those
     /// that a delta names as deleted. The caller has checked the controller's epoch; pushes of one controller come in order.
     pub fn apply(
@@ -272,6 +308,11 @@ impl ClusterImage {
             self.brokers.clone_from(brokers);
         } else if delta.full {
             self.brokers.clear();
+        }
+        if let Some(failed) = &delta.failed {
+            self.failed.clone_from(failed);
+        } else if delta.full {
+            self.failed.clear();
         }
         for name in &gone {
             self.topics.remove(name);
@@ -332,7 +373,7 @@ mod tests {
             full,
             brokers: full.then(BTreeMap::new),
             topics: topics.into_iter().map(|(n, t)| (TopicName::new(n).unwrap(), t)).collect(),
-            deleted: Vec::new(),
+            ..ClusterDelta::default()
         }
     }
 

@@ -8,9 +8,9 @@ use barnabas_controller_core::{
     LoadedTopic, PartitionWrite, ReplicaReport, RequestId, Snapshot, WriteOutcome,
 };
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, Incarnation, LeaderEpoch, Now, Offset,
-    Partition, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
-    invariants,
+    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FailedReplicas, Incarnation, LeaderEpoch,
+    Now, Offset, Partition, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName,
+    TopicPartition, invariants,
 };
 
 pub(crate) const TERM: ControllerEpoch = ControllerEpoch(7);
@@ -229,6 +229,24 @@ impl Term {
             version: self.core.version(),
             reports: vec![(at("t", 0), report)],
         })
+    }
+
+    /// Broker `id` reports that it cannot serve `t-0`, once for each life given.
+    pub(crate) fn failed(
+        &mut self,
+        id: i32,
+        epoch: i64,
+        sequence: u64,
+        lives: &[Incarnation],
+    ) -> Effects {
+        let request = self.request();
+        let report = FailedReplicas {
+            broker: b(id),
+            broker_epoch: BrokerEpoch(epoch),
+            sequence,
+            replicas: lives.iter().map(|life| (at("t", 0), *life)).collect(),
+        };
+        self.step(ControllerEvent::ReplicasFailed { request, report })
     }
 
     pub(crate) fn pushable(&self, id: i32, epoch: i64) -> bool {
