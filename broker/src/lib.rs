@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod connection;
 pub mod control;
+pub mod flush;
 pub mod follower;
 mod kafka;
 pub mod node;

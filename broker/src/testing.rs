@@ -1,6 +1,6 @@
 //! What this crate's tests share: a broker that is not connected to anything, replicas on it, a client's socket.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use barnabas_controller::{ControllerClient, ControllerHandle, Membership};
 use barnabas_log::testing::{BatchBuilder, TempDir};
@@ -15,8 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::connection::{Out, Slot};
+use crate::flush::Flusher;
 use crate::node::{Node, Options, Parts};
-use crate::partition::{Aftermath, AppendResult, Flush, Hosted, PendingProduce};
+use crate::partition::{Aftermath, AppendResult, Flush, Hosted, Outward, PendingProduce};
 use crate::view::View;
 
 pub(crate) const ME: BrokerId = BrokerId(1);
@@ -30,14 +31,19 @@ pub(crate) fn tp(topic: &str, partition: i32) -> TopicPartition {
 
 /// Broker 1, registered under epoch 101, on the present runtime.
 pub(crate) fn node() -> Arc<Node> {
+    node_of(ME)
+}
+
+/// A broker, registered, on the present runtime.
+pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
     let cluster_id = ClusterId(CLUSTER.into());
-    let view = Arc::new(View::new(ME, cluster_id.clone()));
-    let membership = Membership { broker_epoch: Some(MY_EPOCH), ..Membership::default() };
+    let view = Arc::new(View::new(me, cluster_id.clone()));
+    let membership = Membership { broker_epoch: Some(epoch_of(me)), ..Membership::default() };
     let membership = watch::channel(membership).1;
     let controller =
         ControllerClient::new(ControllerHandle::absent(), membership.clone(), view.clone());
     Node::new(Parts {
-        me: ME,
+        me,
         cluster_id,
         options: Options {
             replica_lag_time_max_ms: 10_000,
@@ -70,18 +76,45 @@ pub(crate) fn registered(epoch: BrokerEpoch) -> BrokerImage {
 pub(crate) struct Disk {
     pub(crate) log_dir: LogDir,
     pub(crate) temp: TempDir,
+    flusher: OnceLock<Arc<Flusher>>,
 }
 
 impl Disk {
     pub(crate) fn new() -> Self {
+        Self::on(barnabas_log::Disk::real())
+    }
+
+    /// All its changes are made through `files`.
+    pub(crate) fn on(files: barnabas_log::Disk) -> Self {
         let temp = TempDir::new("broker");
-        let log_dir = LogDir::lock(temp.path()).unwrap();
+        let log_dir = LogDir::lock_on(files, temp.path()).unwrap();
         log_dir.begin_under("boot-1").unwrap();
-        Self { log_dir, temp }
+        Self { log_dir, temp, flusher: OnceLock::new() }
+    }
+
+    /// The flush threads of the directory, which belongs to one broker.
+    pub(crate) fn flusher<O: Outward + 'static>(&self, outward: &Arc<O>) -> Arc<Flusher> {
+        let start = || {
+            let outward: Weak<dyn Outward> = Arc::downgrade(outward) as _;
+            Flusher::start(&self.log_dir, outward).unwrap()
+        };
+        self.flusher.get_or_init(start).clone()
     }
 
     /// An empty replica, registered; hosted by `node`.
-    pub(crate) fn host(&self, node: &Node, tp: TopicPartition) -> Arc<Hosted> {
+    pub(crate) fn host(&self, node: &Arc<Node>, tp: TopicPartition) -> Arc<Hosted> {
+        let hosted = self.open(node, node.me, tp);
+        node.partitions.insert(hosted.clone());
+        hosted
+    }
+
+    /// An empty replica of broker `me`, registered.
+    pub(crate) fn open<O: Outward + 'static>(
+        &self,
+        outward: &Arc<O>,
+        me: BrokerId,
+        tp: TopicPartition,
+    ) -> Arc<Hosted> {
         let log = self.log_dir.open(&tp, LIFE.topic_id, LogConfig::default()).unwrap();
         let state = LogState {
             log_start: log.log_start(),
@@ -90,17 +123,21 @@ impl Disk {
             high_watermark: log.log_start(),
             epochs: log.epochs().clone(),
         };
-        let replica = Replica::new(ME, state, ReplicaOptions { lag_time_max_ms: 10_000 });
-        let hosted = Arc::new(Hosted::new(tp, LIFE, replica, log));
-        hosted.registered(node.now(), MY_EPOCH, &mut Aftermath::default());
-        node.partitions.insert(hosted.clone());
+        let replica = Replica::new(me, state, ReplicaOptions { lag_time_max_ms: 10_000 });
+        let hosted = Arc::new(Hosted::new(tp, LIFE, replica, log, self.flusher(outward)));
+        let mut after = Aftermath::default();
+        hosted.registered(outward.now(), epoch_of(me), &mut after);
         hosted
     }
 }
 
+/// Under which epoch a broker is registered: 101 for broker 1.
+pub(crate) fn epoch_of(broker: BrokerId) -> BrokerEpoch {
+    BrokerEpoch(100 + i64::from(broker.0))
+}
+
 /// Brokers 1 and 2 are assigned, partition epoch = leader epoch.
 pub(crate) fn push(leader: i32, leader_epoch: i32, isr: &[i32]) -> StatePush {
-    let broker_epoch = |id: i32| BrokerEpoch(100 + i64::from(id));
     StatePush {
         controller_epoch: ControllerEpoch(1),
         broker_epoch: MY_EPOCH,
@@ -112,7 +149,7 @@ pub(crate) fn push(leader: i32, leader_epoch: i32, isr: &[i32]) -> StatePush {
                 leader_epoch: LeaderEpoch(leader_epoch),
                 partition_epoch: PartitionEpoch(leader_epoch),
                 controller_epoch: ControllerEpoch(1),
-                isr: isr.iter().map(|id| (BrokerId(*id), broker_epoch(*id))).collect(),
+                isr: isr.iter().map(|id| (BrokerId(*id), epoch_of(BrokerId(*id)))).collect(),
             },
         },
         min_insync_replicas: 1,

@@ -120,7 +120,9 @@ impl LogDir {
         self.shared.path()
     }
 
-    fn disk(&self) -> &Disk {
+    /// How its files are changed.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
         &self.shared.disk
     }
 

@@ -58,9 +58,10 @@ impl Replica {
                 FlushMode::Sync => committed.unwrap_or_default().min(self.log.high_watermark),
             };
         }
-        leader.answer_written(durable, effects);
+        let bound = self.flush_bound.answered_below(mode, self.log.flushed);
+        leader.answer_written(durable.min(bound), effects);
         if enough {
-            leader.answer_committed(acknowledged, effects);
+            leader.answer_committed(acknowledged.min(bound), effects);
             if !leader.deletions.is_empty()
                 && let Some(low_watermark) = leader.low_watermark(self.log.log_start)
             {

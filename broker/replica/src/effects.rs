@@ -126,6 +126,17 @@ pub enum Role {
     Deleted,
 }
 
+impl Role {
+    /// Whom a follower follows.
+    #[must_use]
+    pub fn leader(self) -> Option<BrokerId> {
+        match self {
+            Self::Follower { leader, .. } => Some(leader),
+            Self::Idle | Self::Leader { .. } | Self::Leaderless { .. } | Self::Deleted => None,
+        }
+    }
+}
+
 /// A proposal to the controller (`AlterPartition`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IsrProposal {

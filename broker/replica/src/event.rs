@@ -139,6 +139,37 @@ pub enum ProposalOutcome {
     Unknown,
 }
 
+/// What a leader in async mode must have flushed before it answers producers: the records that a crash of its host can
+/// take from those who were told that they are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlushBound {
+    /// `flush.messages`: an answer waits as long as so many records up to its own end, or more, are unflushed. 1 or greater.
+    pub unflushed_max: i64,
+    /// A flush is later than `flush.ms`: answers for records that end above this offset wait. `None`: it is not.
+    pub answered_to: Option<Offset>,
+}
+
+impl Default for FlushBound {
+    /// No bound, as in Kafka.
+    fn default() -> Self {
+        Self { unflushed_max: i64::MAX, answered_to: None }
+    }
+}
+
+impl FlushBound {
+    /// Exclusive end of the records whose producers may be answered.
+    pub(crate) fn answered_below(self, mode: FlushMode, flushed: Offset) -> Offset {
+        match mode {
+            // Only flushed records count at all.
+            FlushMode::Sync => Offset(i64::MAX),
+            FlushMode::Async => {
+                let counted = Offset(flushed.0.saturating_add(self.unflushed_max - 1));
+                self.answered_to.map_or(counted, |to| counted.min(to.max(flushed)))
+            }
+        }
+    }
+}
+
 /// Everything that can happen to a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -204,6 +235,13 @@ pub enum Event {
     Flushed {
         /// Exclusive end.
         to: Offset,
+    },
+    /// How much of what producers are told to be written may be unflushed (async mode; in sync mode nothing is).
+    FlushBound(FlushBound),
+    /// A produce request waited for its flush for longer than `flush.timeout.ms`. Nothing happens unless it still does.
+    FlushTimedOut {
+        /// Which.
+        waiter: WaiterId,
     },
     /// A follower asks the leader for records. Answered in [`crate::Effects::fetch_reply`].
     FollowerFetch(FollowerFetch),

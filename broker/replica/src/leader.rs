@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use barnabas_types::{Acks, BrokerId, Condition, LeaderEpoch, Now, Offset, Partition};
+use barnabas_types::{Acks, BrokerId, Condition, FlushMode, LeaderEpoch, Now, Offset, Partition};
 
 use crate::effects::{AppendOrder, Effects, FetchGrant, FetchReply};
 use crate::event::{FetchPosition, FollowerFetch, Produce, WaiterId};
@@ -21,7 +21,7 @@ pub(crate) struct Leader {
     pub(crate) proposal: ProposalState,
     /// acks=all, in log order. Bounded by the shell's produce requests in flight, as is the next.
     waiting_all: VecDeque<Waiter>,
-    /// acks=1, in log order; empty between steps in async mode.
+    /// acks=1, in log order; empty between steps in async mode without a flush bound.
     waiting_written: VecDeque<Waiter>,
     /// DeleteRecords requests. Bounded by the shell's requests in flight.
     pub(crate) deletions: Vec<Deletion>,
@@ -118,6 +118,12 @@ impl Leader {
 
     pub(crate) fn waiters(&self) -> usize {
         self.waiting_all.len() + self.waiting_written.len() + self.deletions.len()
+    }
+
+    /// Exclusive end of a waiter's records.
+    fn end_of(&self, waiter: WaiterId) -> Option<Offset> {
+        let mut all = self.waiting_all.iter().chain(&self.waiting_written);
+        all.find(|w| w.waiter == waiter).map(|w| w.end)
     }
 
     /// Drops a waiter; `false` if it is not here.
@@ -260,6 +266,19 @@ impl Replica {
         };
         if waited {
             effects.answers.push((waiter, Err(Condition::RequestTimedOut)));
+        }
+    }
+
+    /// Only the flush here is judged: those of the followers are waited for by the request's own timeout.
+    pub(crate) fn on_flush_timed_out(&mut self, waiter: WaiterId, effects: &mut Effects) {
+        let flushed = match &self.role {
+            RoleState::Leader(leader) => {
+                leader.end_of(waiter).is_some_and(|e| e <= self.log.flushed)
+            }
+            _ => false,
+        };
+        if !flushed && self.flush_mode() == FlushMode::Sync {
+            self.on_waiter_timed_out(waiter, effects);
         }
     }
 

@@ -19,7 +19,7 @@ mod view;
 
 pub use effects::{AppendOrder, Effects, FetchGrant, FetchReply, IsrProposal, Note, Role};
 pub use event::{
-    Event, FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, LogState, Produce,
+    Event, FetchAnswer, FetchOutcome, FetchPosition, FlushBound, FollowerFetch, LogState, Produce,
     ProposalOutcome, StatePush, WaiterId,
 };
 pub use replica::{Replica, ReplicaOptions};

@@ -7,7 +7,7 @@ use barnabas_types::{
 };
 
 use crate::effects::Effects;
-use crate::event::{Event, LogState, StatePush, WaiterId};
+use crate::event::{Event, FlushBound, LogState, StatePush, WaiterId};
 use crate::follower::Follower;
 use crate::leader::Leader;
 
@@ -42,6 +42,8 @@ pub struct Replica {
     pub(crate) ordered_start: Offset,
     /// The log start of a reset that is not durable yet.
     pub(crate) reset_start: Option<Offset>,
+    /// How far answers may run ahead of the flushed offset in async mode.
+    pub(crate) flush_bound: FlushBound,
     /// When the last event was stepped: a long gap is a stall of this broker, not a lag of its followers (B7).
     pub(crate) last_step: Option<Now>,
 }
@@ -99,6 +101,7 @@ impl Replica {
             deferred: None,
             ordered_start,
             reset_start: None,
+            flush_bound: FlushBound::default(),
             last_step: None,
         }
     }
@@ -133,6 +136,8 @@ impl Replica {
                 self.take_deferred(now, effects);
             }
             Event::Flushed { to } => self.on_flushed(to),
+            Event::FlushBound(bound) => self.flush_bound = bound,
+            Event::FlushTimedOut { waiter } => self.on_flush_timed_out(waiter, effects),
             Event::FollowerFetch(fetch) => self.on_follower_fetch(now, fetch, effects),
             Event::FetchAnswered(answer) => self.on_fetch_answered(answer, effects),
             Event::ProposalAnswered(outcome) => self.on_proposal_answered(now, outcome, effects),

@@ -33,6 +33,8 @@ pub(super) struct ReplicaSession {
     follower: Arc<dyn FollowerSession>,
     entries: Vec<Option<Entry>>,
     parked: Option<Parked>,
+    /// Requests so far.
+    requests: u64,
 }
 
 /// What partitions may touch.
@@ -56,8 +58,9 @@ struct Entry {
     hosted: Option<Arc<Hosted>>,
     position: Option<FetchPosition>,
     reply: Option<FetchReply>,
-    /// Told something; nothing more is said until the follower names its position again.
-    told: bool,
+    /// Told something in the answer to this request (the first is 1); nothing more is said until the follower, which knows
+    /// it, names its position again.
+    told: Option<u64>,
     high_watermark_sent: Offset,
 }
 
@@ -117,7 +120,14 @@ impl News {
 impl ReplicaSession {
     pub(super) fn new(out: Arc<Out>) -> Self {
         let shared = Arc::new(Shared { out: out.clone(), news: Mutex::new(News::default()) });
-        Self { out, follower: shared.clone(), shared, entries: Vec::new(), parked: None }
+        Self {
+            out,
+            follower: shared.clone(),
+            shared,
+            entries: Vec::new(),
+            parked: None,
+            requests: 0,
+        }
     }
 
     /// When the parked request must be answered.
@@ -152,6 +162,8 @@ impl ReplicaSession {
         for new in &request.introduced {
             self.introduce(new)?;
         }
+        let before = self.requests;
+        self.requests += 1;
         for position in &request.positions {
             let entry = self
                 .entries
@@ -171,9 +183,14 @@ impl ReplicaSession {
             };
             let fetch = FollowerFetch { follower: request.follower, position: position_now };
             entry.find(node, &self.follower, position.index);
+            let told = entry.told.filter(|told| {
+                request.overtakes && *told == before && entry.stands_at(&position_now)
+            });
             if let Some(bit) = entry.judge(node, fetch, flush) {
                 self.shared.lock().mark(position.index, bit);
             }
+            // It has not seen that answer: what it stands on now is noted, and it will name itself again.
+            entry.told = told;
         }
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         self.parked = Some(Parked {
@@ -229,7 +246,7 @@ impl ReplicaSession {
             hosted: None,
             position: None,
             reply: None,
-            told: false,
+            told: None,
             high_watermark_sent: Offset(-1),
         });
         Ok(())
@@ -255,6 +272,7 @@ impl ReplicaSession {
             }
             news.take(READY)
         };
+        let request = self.requests;
         let mut urgent = false;
         let mut gathered = Gathered::default();
         let mut budget = parked.max_bytes;
@@ -268,7 +286,7 @@ impl ReplicaSession {
                 continue;
             }
             if let Some(bytes) =
-                entry.tell(index, budget.min(parked.partition_max_bytes), &mut gathered)
+                entry.tell(request, index, budget.min(parked.partition_max_bytes), &mut gathered)
             {
                 urgent = true;
                 budget = budget.saturating_sub(bytes);
@@ -289,7 +307,7 @@ impl ReplicaSession {
         let lazy = self.shared.lock().take(LAZY);
         for index in lazy {
             if let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::as_mut) {
-                entry.tell(index, 0, &mut gathered);
+                entry.tell(request, index, 0, &mut gathered);
             }
         }
         let bytes = gathered.finish(parked.correlation_id)?;
@@ -322,10 +340,19 @@ impl Entry {
         self.hosted = present.filter(|hosted| hosted.attach(follower, index));
     }
 
+    /// Whether an answer to the present position answers this one too: the flushed offset and the log start say nothing
+    /// about what comes next (R31).
+    fn stands_at(&self, position: &FetchPosition) -> bool {
+        self.position.is_some_and(|known| {
+            FetchPosition { flushed: known.flushed, log_start: known.log_start, ..*position }
+                == known
+        })
+    }
+
     /// The follower stands at a new position. Returns the mark that the entry deserves.
     fn judge(&mut self, node: &Arc<Node>, fetch: FollowerFetch, flush: &mut Flush) -> Option<u8> {
         self.position = Some(fetch.position);
-        self.told = false;
+        self.told = None;
         self.reply = None;
         let Some(hosted) = &self.hosted else {
             self.reply = Some(FetchReply::Refused(Condition::UnknownTopicOrPartition));
@@ -357,8 +384,14 @@ impl Entry {
     }
 
     /// Adds this partition's news to the answer; returns the bytes of its records, `None` if there was no news.
-    fn tell(&mut self, index: u32, max_bytes: usize, gathered: &mut Gathered) -> Option<usize> {
-        let position = self.position.filter(|_| !self.told)?;
+    fn tell(
+        &mut self,
+        request: u64,
+        index: u32,
+        max_bytes: usize,
+        gathered: &mut Gathered,
+    ) -> Option<usize> {
+        let position = self.position.filter(|_| self.told.is_none())?;
         let outcome = match self.reply.take() {
             Some(FetchReply::Diverging { epoch, end }) => {
                 ReplicaFetchOutcome::Diverging { epoch, end }
@@ -369,7 +402,7 @@ impl Entry {
             }
             Some(FetchReply::Grant(_)) | None => self.read(&position, max_bytes, gathered)?,
         };
-        self.told = true;
+        self.told = Some(request);
         let bytes = match &outcome {
             ReplicaFetchOutcome::Records { records, .. } => records.len,
             _ => 0,

@@ -99,6 +99,7 @@ fn request() -> ReplicaFetchRequest {
         max_bytes: 1 << 20,
         partition_max_bytes: 1 << 20,
         full: false,
+        overtakes: false,
         forgotten: Vec::new(),
         introduced: Vec::new(),
         positions: Vec::new(),

@@ -211,7 +211,17 @@ impl Connection {
             }
         }
         let mut flush = Flush::default();
-        self.produces.retain(|wait| {
+        self.produces.retain_mut(|wait| {
+            let ProduceWait { pending, flush_deadlines, .. } = wait;
+            flush_deadlines.retain(|(at, hosted)| {
+                if *at > now || pending.is_done() {
+                    return true;
+                }
+                let mut after = Aftermath::default();
+                hosted.time_out_flush(self.node.now(), pending, &mut after);
+                after.settle(hosted, &*self.node, &mut flush);
+                false
+            });
             if !wait.pending.is_done() && wait.deadline <= now {
                 for hosted in &wait.partitions {
                     let mut after = Aftermath::default();
@@ -229,7 +239,10 @@ impl Connection {
 
     fn deadline(&self) -> Option<Instant> {
         let fetches = self.fetches.iter().map(|fetch| fetch.deadline);
-        let produces = self.produces.iter().map(|wait| wait.deadline);
+        let produces = self
+            .produces
+            .iter()
+            .flat_map(|wait| wait.flush_deadlines.iter().map(|(at, _)| *at).chain([wait.deadline]));
         let session = self.session.iter().filter_map(ReplicaSession::deadline);
         fetches.chain(produces).chain(session).min()
     }

@@ -16,6 +16,7 @@ use barnabas_types::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::flush::Flusher;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
 
@@ -79,6 +80,7 @@ impl AgentHandle {
 pub struct Agent {
     node: Arc<Node>,
     log_dir: LogDir,
+    flusher: Arc<Flusher>,
     broker_epoch: Option<BrokerEpoch>,
     controller_epoch: ControllerEpoch,
     /// Version of the newest image that was applied in the present controller's term.
@@ -95,16 +97,27 @@ pub struct Agent {
 impl Agent {
     /// Starts the agent's task on the present runtime.
     #[must_use]
-    pub fn start(node: Arc<Node>, log_dir: LogDir, tail_lost: watch::Sender<bool>) -> AgentHandle {
+    pub fn start(
+        node: Arc<Node>,
+        log_dir: LogDir,
+        flusher: Arc<Flusher>,
+        tail_lost: watch::Sender<bool>,
+    ) -> AgentHandle {
         let (sender, receiver) = mpsc::channel(AGENT_QUEUE_MAX);
-        tokio::spawn(Self::new(node, log_dir, tail_lost).run(receiver));
+        tokio::spawn(Self::new(node, log_dir, flusher, tail_lost).run(receiver));
         AgentHandle { sender }
     }
 
-    fn new(node: Arc<Node>, log_dir: LogDir, tail_lost: watch::Sender<bool>) -> Self {
+    fn new(
+        node: Arc<Node>,
+        log_dir: LogDir,
+        flusher: Arc<Flusher>,
+        tail_lost: watch::Sender<bool>,
+    ) -> Self {
         Self {
             node,
             log_dir,
+            flusher,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
             version: 0,
@@ -240,7 +253,6 @@ impl Agent {
                 hosted
             }
         };
-        hosted.configure(&topic.config);
         let push = StatePush {
             controller_epoch: self.controller_epoch,
             broker_epoch: mine,
@@ -250,6 +262,7 @@ impl Agent {
             flush_mode: topic.config.flush_mode,
         };
         let mut after = Aftermath::default();
+        hosted.configure(self.node.now(), &topic.config, &mut after);
         hosted.state(self.node.now(), push, &mut after);
         let delete = after.wants_delete();
         self.settle(&hosted, after);
@@ -300,7 +313,13 @@ impl Agent {
         };
         let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
         let replica = Replica::new(self.node.me, state, options);
-        let hosted = Arc::new(Hosted::new(tp.clone(), topic.incarnation, replica, log));
+        let hosted = Arc::new(Hosted::new(
+            tp.clone(),
+            topic.incarnation,
+            replica,
+            log,
+            self.flusher.clone(),
+        ));
         if let Some(broker_epoch) = self.broker_epoch {
             let mut after = Aftermath::default();
             hosted.registered(self.node.now(), broker_epoch, &mut after);

@@ -22,8 +22,9 @@ impl Rig {
     /// Registered; controllers from epoch 3 on are obeyed.
     fn new() -> Self {
         let (node, disk) = (node(), Disk::new());
-        let Disk { log_dir, temp } = disk;
-        let agent = Agent::new(node.clone(), log_dir, watch::channel(false).0);
+        let flusher = disk.flusher(&node);
+        let Disk { log_dir, temp, .. } = disk;
+        let agent = Agent::new(node.clone(), log_dir, flusher, watch::channel(false).0);
         let mut rig = Self { agent, node, temp, version: 0 };
         rig.agent.registered(MY_EPOCH, ControllerEpoch(3));
         rig

@@ -30,7 +30,7 @@ pub(super) struct Fetcher {
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) partitions: BTreeMap<TopicPartition, Arc<Hosted>>,
-    /// Added or moved to a new epoch since the last request.
+    /// Added, moved to a new epoch or flushed since the last request.
     pub(super) changed: BTreeSet<TopicPartition>,
     /// Taken away since the last request.
     pub(super) forgotten: BTreeSet<TopicPartition>,
@@ -56,6 +56,16 @@ impl Fetcher {
         work.changed.insert(tp);
         drop(work);
         self.wake.notify_one();
+    }
+
+    /// Names a partition in the next request, which is sent at once.
+    pub(super) fn name_again(&self, tp: &TopicPartition) {
+        let mut work = self.work();
+        let news = work.partitions.contains_key(tp) && work.changed.insert(tp.clone());
+        drop(work);
+        if news {
+            self.wake.notify_one();
+        }
     }
 
     /// Takes a partition away. `true`: it was the last one, the fetcher ends and must be dropped by its owner.

@@ -47,6 +47,14 @@ impl Followers {
         self.lock().retain(|_, fetcher| !fetcher.forget(tp));
     }
 
+    /// The leader must hear at once where this partition stands now.
+    pub fn name_again(&self, tp: &TopicPartition, leader: BrokerId) {
+        let fetcher = self.lock().get(&leader).cloned();
+        if let Some(fetcher) = fetcher {
+            fetcher.name_again(tp);
+        }
+    }
+
     /// Nothing is followed any more: the broker is stopping.
     pub fn stop_all(&self) {
         for fetcher in std::mem::take(&mut *self.lock()).into_values() {

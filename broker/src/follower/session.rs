@@ -1,7 +1,7 @@
 //! One fetch session with a leader: names changed positions, applies what comes back.
 //!
-//! One request is normally in flight; when a partition is added or changes its epoch while the leader holds the request,
-//! a second one is sent, which makes the leader answer the first at once. Every answer echoes the position that it
+//! One request is normally in flight; when a partition is added, changes its epoch or was flushed in sync mode while the
+//! leader holds the request, a second one is sent, which makes the leader answer the first at once. Every answer echoes the position that it
 //! answers, and the replica core applies it only if it still stands there (R31).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -330,6 +330,7 @@ impl<'a> Session<'a> {
             max_bytes: i32::try_from(options.replica_fetch_response_max_bytes).unwrap_or(i32::MAX),
             partition_max_bytes: i32::try_from(options.replica_fetch_max_bytes).unwrap_or(i32::MAX),
             full: std::mem::take(&mut self.full),
+            overtakes: self.in_flight() > 0,
             forgotten,
             introduced,
             positions,

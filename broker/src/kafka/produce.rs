@@ -32,6 +32,8 @@ pub(crate) struct ProduceWait {
     pub deadline: Instant,
     /// Where it waits.
     pub partitions: Vec<Arc<Hosted>>,
+    /// When it has waited for `flush.timeout.ms` in a partition in sync mode; at most one time each.
+    pub flush_deadlines: Vec<(Instant, Arc<Hosted>)>,
 }
 
 pub(super) fn handle(
@@ -101,11 +103,14 @@ pub(super) fn handle(
         return Ok(Handled::Later);
     }
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    Ok(Handled::Produce(ProduceWait {
-        pending,
-        deadline: Instant::now() + timeout.min(WAIT_MAX),
-        partitions: waits,
-    }))
+    let now = Instant::now();
+    let deadline = now + timeout.min(WAIT_MAX);
+    let of_flush = waits.iter().filter_map(|hosted| {
+        let late = now + hosted.flush_timeout()?.min(WAIT_MAX);
+        (late < deadline).then(|| (late, hosted.clone()))
+    });
+    let flush_deadlines = of_flush.collect();
+    Ok(Handled::Produce(ProduceWait { pending, deadline, partitions: waits, flush_deadlines }))
 }
 
 /// One partition of a request.

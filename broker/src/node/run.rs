@@ -5,7 +5,7 @@
 //! before anybody hears of the end).
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller::{
@@ -26,7 +26,8 @@ use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
 use crate::control::{Agent, AgentHandle, Proposals, PushService};
-use crate::partition::{Aftermath, Flush, flush_now};
+use crate::flush::Flusher;
+use crate::partition::{Aftermath, Flush, Outward};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
@@ -154,7 +155,9 @@ async fn life(
         data: data.handle().clone(),
     });
     let (tail_lost, mark) = watch::channel(start.tail_lost);
-    let agent = Agent::start(node.clone(), log_dir, tail_lost);
+    let outward: Weak<dyn Outward> = Arc::downgrade(&node) as _;
+    let flusher = Flusher::start(&log_dir, outward).map_err(StartError::Runtime)?;
+    let agent = Agent::start(node.clone(), log_dir, flusher, tail_lost);
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -171,7 +174,6 @@ async fn life(
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(tick(node.clone()));
-    tokio::spawn(flush(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     let (close, closed) = watch::channel(false);
     data.spawn(serve_when_informed(node.clone(), kafka, closed));
@@ -299,18 +301,6 @@ async fn tick(node: Arc<Node>) {
         });
         if let Err(error) = ticked.await {
             tracing::error!(target: "state_change", %error, "the lag of followers was not judged");
-        }
-    }
-}
-
-/// Flushes logs one after the other, on a thread that may block.
-async fn flush(node: Arc<Node>) {
-    loop {
-        let hosted = node.flusher.next().await;
-        let node = node.clone();
-        let done = tokio::task::spawn_blocking(move || flush_now(&hosted, node.now(), &*node));
-        if let Err(error) = done.await {
-            tracing::error!(target: "state_change", %error, "a flush was not finished");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
 use crate::control::Proposals;
 use crate::follower::Followers;
-use crate::partition::{Flusher, Hosted, Outward, PartitionTable};
+use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::view::View;
 
 /// Settings of the data plane.
@@ -43,8 +43,6 @@ pub struct Node {
     pub partitions: PartitionTable,
     /// ISR proposals on their way to the controller.
     pub proposals: Proposals,
-    /// Logs to be flushed in the background.
-    pub flusher: Flusher,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
     /// Session, registration, controller.
@@ -89,7 +87,6 @@ impl Node {
             view: parts.view,
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
-            flusher: Flusher::default(),
             followers: Followers::new(weak.clone(), parts.data),
             membership: parts.membership,
             controller: parts.controller,
@@ -111,12 +108,12 @@ impl Node {
 }
 
 impl Outward for Node {
-    fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal) {
-        self.proposals.add(partition, proposal);
+    fn now(&self) -> Now {
+        self.clock.now()
     }
 
-    fn flush_soon(&self, partition: &Arc<Hosted>) {
-        self.flusher.add(partition);
+    fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal) {
+        self.proposals.add(partition, proposal);
     }
 
     fn role_changed(&self, partition: &Arc<Hosted>, role: Role) {
@@ -126,5 +123,19 @@ impl Outward for Node {
                 self.followers.stop(&partition.topic_partition);
             }
         }
+    }
+
+    fn position_moved(&self, partition: &Arc<Hosted>, leader: BrokerId) {
+        self.followers.name_again(&partition.topic_partition, leader);
+    }
+
+    fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure) {
+        let (topic, index) =
+            (&partition.topic_partition.topic, partition.topic_partition.partition);
+        let (leader_epoch, unflushed) = (failure.leader_epoch, failure.unflushed);
+        tracing::error!(
+            target: "state_change", %topic, partition = index, %leader_epoch,
+            from = %unflushed.start, to = %unflushed.end, "records that were not flushed may be lost"
+        );
     }
 }

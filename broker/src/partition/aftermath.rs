@@ -1,10 +1,12 @@
 //! What an event on a partition leaves to do once the partition's lock is released.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use barnabas_replica::{IsrProposal, Note, Role};
-use barnabas_types::LeaderEpoch;
+use barnabas_types::{BrokerId, LeaderEpoch, Now, Offset};
 
+use super::flushing::Urgency;
 use super::hosted::Hosted;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
 use crate::connection::Out;
@@ -18,18 +20,37 @@ pub struct Aftermath {
     pub(super) proposal: Option<IsrProposal>,
     pub(super) role: Option<Role>,
     pub(super) delete: bool,
-    pub(super) rolled: bool,
+    pub(super) flush: Option<Urgency>,
+    pub(super) look_at: Option<Now>,
+    pub(super) position: Option<BrokerId>,
+    pub(super) failure: Option<LogFailure>,
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
+/// A log that takes nothing more because a write or a sync of it failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogFailure {
+    /// The replica's leader epoch at that time.
+    pub leader_epoch: LeaderEpoch,
+    /// [flushed offset, LEO): written, and perhaps not on disk. Nothing of it may be served any more (R38).
+    pub unflushed: Range<Offset>,
+    /// What the operating system said (EIO, ENOSPC), if it was that.
+    pub os_error: Option<i32>,
+}
+
 /// What must go on beyond the partition itself.
-pub trait Outward {
+pub trait Outward: Send + Sync {
+    /// The present time.
+    fn now(&self) -> Now;
     /// Send this proposal to the controller.
     fn propose(&self, partition: &Arc<Hosted>, proposal: IsrProposal);
-    /// A segment was sealed: flush it in the background.
-    fn flush_soon(&self, partition: &Arc<Hosted>);
     /// The role changed: follow somebody else, or nobody.
     fn role_changed(&self, partition: &Arc<Hosted>, role: Role);
+    /// The flushed offset moved in sync mode: the leader must hear of it at once.
+    fn position_moved(&self, partition: &Arc<Hosted>, leader: BrokerId);
+    /// Its log failed: the partition is fenced, nobody waits on it any more. Called once for each log. What R38 demands
+    /// beyond that (the durable mark, the cut, the new registration) begins here.
+    fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure);
 }
 
 impl Aftermath {
@@ -40,6 +61,13 @@ impl Aftermath {
 
     /// Performs everything. `flush` collects connections whose answers are finished; the caller flushes each once.
     pub fn settle(self, partition: &Arc<Hosted>, outward: &dyn Outward, flush: &mut Flush) {
+        // First of all: the next flush may run while the answers to this one are written.
+        if let Some(urgency) = self.flush {
+            partition.flusher.add(partition, urgency);
+        }
+        if let Some(at) = self.look_at {
+            partition.flusher.look_at(at, partition);
+        }
         for (pending, index, result) in self.finished {
             if let Some(out) = pending.finish(index, result) {
                 flush.add(out);
@@ -57,11 +85,14 @@ impl Aftermath {
         if let Some(proposal) = self.proposal {
             outward.propose(partition, proposal);
         }
-        if self.rolled {
-            outward.flush_soon(partition);
+        if let Some(leader) = self.position {
+            outward.position_moved(partition, leader);
         }
         if let Some(role) = self.role {
             outward.role_changed(partition, role);
+        }
+        if let Some(failure) = self.failure {
+            outward.log_failed(partition, failure);
         }
     }
 }

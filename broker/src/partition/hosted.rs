@@ -8,19 +8,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barnabas_log::{Admission, BatchHeader, Fetched, FlushStep, Log, LogError, ReadRange};
+use barnabas_log::{Admission, BatchHeader, Fetched, Log, LogError, ReadRange};
 use barnabas_replica::{
     ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
     ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
 };
 use barnabas_types::{
-    Acks, BrokerEpoch, Condition, Incarnation, LeaderEpoch, Now, Offset, TopicConfig,
+    Acks, BrokerEpoch, Condition, FlushMode, Incarnation, LeaderEpoch, Now, Offset, TopicConfig,
     TopicPartition,
 };
 
 use super::aftermath::Aftermath;
+use super::flushing::Flushing;
 use super::inner::{Inner, Input};
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
+use crate::flush::Flusher;
 
 /// Sessions and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
 const WATCHERS_MAX: usize = 4096;
@@ -33,11 +35,14 @@ pub struct Hosted {
     pub topic_partition: TopicPartition,
     /// Which life of its topic.
     pub incarnation: Incarnation,
+    /// Who flushes it: the threads of its data directory.
+    pub(super) flusher: Arc<Flusher>,
     inner: Mutex<Inner>,
     /// A background flush has ended.
     flushed: Condvar,
     pub(super) high_watermark: AtomicI64,
     max_message_bytes: AtomicI64,
+    flush_timeout_ms: AtomicI64,
 }
 
 /// What a produce became for one partition.
@@ -67,11 +72,13 @@ impl Hosted {
         incarnation: Incarnation,
         replica: Replica,
         log: Log,
+        flusher: Arc<Flusher>,
     ) -> Self {
         let high_watermark = AtomicI64::new(replica.high_watermark().0);
         Self {
             topic_partition,
             incarnation,
+            flusher,
             inner: Mutex::new(Inner {
                 replica,
                 log,
@@ -79,15 +86,17 @@ impl Hosted {
                 next_waiter: 0,
                 parked: Vec::new(),
                 sessions: Vec::new(),
+                flushing: Flushing::default(),
                 closed: false,
             }),
             flushed: Condvar::new(),
             high_watermark,
             max_message_bytes: AtomicI64::new(i64::from(TopicConfig::default().max_message_bytes)),
+            flush_timeout_ms: AtomicI64::new(i64::MAX),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,10 +110,23 @@ impl Hosted {
         usize::try_from(self.max_message_bytes.load(Ordering::Acquire)).unwrap_or(usize::MAX)
     }
 
-    /// The settings of a push that do not belong to the replica core.
-    pub fn configure(&self, config: &TopicConfig) {
+    /// How long a produce request may wait for its flush; `None` in async mode, where it does not.
+    pub fn flush_timeout(&self) -> Option<Duration> {
+        let ms = self.flush_timeout_ms.load(Ordering::Acquire);
+        u64::try_from(ms).ok().filter(|_| ms < i64::MAX).map(Duration::from_millis)
+    }
+
+    /// The settings of a push that do not belong to the replica core, or to its log alone.
+    pub fn configure(&self, now: Now, config: &TopicConfig, after: &mut Aftermath) {
         self.max_message_bytes.store(i64::from(config.max_message_bytes), Ordering::Release);
-        self.lock().log.set_segment_bytes(config.segment_bytes);
+        let flush_timeout_ms = match config.flush_mode {
+            FlushMode::Sync => config.flush_timeout_ms,
+            FlushMode::Async => i64::MAX,
+        };
+        self.flush_timeout_ms.store(flush_timeout_ms, Ordering::Release);
+        let mut inner = self.lock();
+        inner.log.set_segment_bytes(config.segment_bytes);
+        inner.configure_flush(self, now, config, after);
     }
 
     /// The controller's desired state (R4). R22 was checked by the caller.
@@ -190,6 +212,21 @@ impl Hosted {
 
     /// Ends the waits of `pending` here: its request is older than its timeout.
     pub fn time_out(&self, now: Now, pending: &Arc<PendingProduce>, after: &mut Aftermath) {
+        self.end_waits(now, pending, |waiter| Event::WaiterTimedOut { waiter }, after);
+    }
+
+    /// Ends the waits of `pending` that are still for a flush here: they are older than `flush.timeout.ms`.
+    pub fn time_out_flush(&self, now: Now, pending: &Arc<PendingProduce>, after: &mut Aftermath) {
+        self.end_waits(now, pending, |waiter| Event::FlushTimedOut { waiter }, after);
+    }
+
+    fn end_waits(
+        &self,
+        now: Now,
+        pending: &Arc<PendingProduce>,
+        event: impl Fn(WaiterId) -> Event,
+        after: &mut Aftermath,
+    ) {
         let mut inner = self.lock();
         let late: Vec<WaiterId> = inner
             .waiters
@@ -198,7 +235,7 @@ impl Hosted {
             .map(|(id, _)| *id)
             .collect();
         for waiter in late {
-            inner.step(self, now, Event::WaiterTimedOut { waiter }, Input::None, after);
+            inner.step(self, now, event(waiter), Input::None, after);
         }
     }
 
@@ -408,32 +445,6 @@ impl Hosted {
     /// One entry of the session is over.
     pub fn detach_entry(&self, session: &Arc<dyn FollowerSession>, index: u32) {
         self.lock().sessions.retain(|(s, i)| !(Arc::ptr_eq(s, session) && *i == index));
-    }
-
-    /// Makes what is written by now durable. Blocks on the disk, never under the partition's lock.
-    pub fn flush(&self, now: Now, after: &mut Aftermath) {
-        loop {
-            let mut inner = self.lock();
-            let step = inner.log.flush_plan();
-            let plan = match step {
-                Ok(FlushStep::Sync(plan)) => plan,
-                Ok(FlushStep::Rewriting) => continue,
-                // One flush at a time: the other one covers this, or the next roll asks again.
-                Ok(FlushStep::Nothing) | Err(LogError::FlushInFlight) => return,
-                Err(error) => return inner.failed(self, now, None, &error, after),
-            };
-            drop(inner);
-            let result = plan.run();
-            let mut inner = self.lock();
-            match inner.log.flush_done(&plan, result) {
-                Ok(to) => {
-                    inner.step(self, now, Event::Flushed { to }, Input::None, after);
-                }
-                Err(error) => inner.failed(self, now, None, &error, after),
-            }
-            self.flush_ended();
-            return;
-        }
     }
 
     /// Makes everything durable and takes nothing more; called on stop. Waits for a flush that is under way. Blocks.

@@ -9,7 +9,8 @@ use barnabas_log::{Fetched, Log, LogError};
 use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
 use barnabas_types::{Condition, Now, Offset};
 
-use super::aftermath::Aftermath;
+use super::aftermath::{Aftermath, LogFailure};
+use super::flushing::Flushing;
 use super::hosted::Hosted;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 
@@ -21,6 +22,7 @@ pub(super) struct Inner {
     pub(super) next_waiter: u64,
     pub(super) parked: Vec<Arc<ParkedFetch>>,
     pub(super) sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
+    pub(super) flushing: Flushing,
     /// The broker is stopping, or the replica was taken out of it: that the log takes nothing more is no failure.
     pub(super) closed: bool,
 }
@@ -44,10 +46,12 @@ impl Inner {
     ) -> Option<FetchReply> {
         let performed =
             catch_unwind(AssertUnwindSafe(|| self.perform(hosted, now, event, input, after)));
-        performed.unwrap_or_else(|_| {
+        let reply = performed.unwrap_or_else(|_| {
             self.broken(hosted, now, after);
             None
-        })
+        });
+        self.ask_for_flush(now, after);
+        reply
     }
 
     /// What is in memory is not to be trusted any more (the panic itself said why): fenced like one whose log failed, and
@@ -107,7 +111,9 @@ impl Inner {
             };
             match done {
                 Ok(appended) => {
-                    after.rolled |= appended.as_ref().is_some_and(|a| a.rolled);
+                    if appended.as_ref().is_some_and(|a| a.rolled) {
+                        self.flushing.sealed();
+                    }
                     let log_end = self.log.log_end();
                     let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
                     let grown = log_end.0 - order.base_offset.0;
@@ -202,8 +208,7 @@ impl Inner {
         error: &LogError,
         after: &mut Aftermath,
     ) {
-        let role = self.replica.role();
-        if role == Role::Deleted || (self.closed && role == Role::Idle) {
+        if self.replica.role() == Role::Deleted || self.replica.is_fenced() {
             // Its files may be gone already; or this was said before.
             return;
         }
@@ -216,6 +221,14 @@ impl Inner {
                 target: "state_change", %topic, partition, %leader_epoch, %error,
                 "the log failed; the partition is fenced on this broker until it restarts"
             );
+            after.failure = Some(LogFailure {
+                leader_epoch,
+                unflushed: self.log.flushed()..self.log.log_end(),
+                os_error: match error {
+                    LogError::Io { source, .. } => source.raw_os_error(),
+                    _ => None,
+                },
+            });
         }
         self.step(hosted, now, Event::AppendFailed { waiter }, Input::None, after);
     }

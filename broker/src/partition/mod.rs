@@ -1,7 +1,7 @@
 //! Partitions hosted by this broker: the replica core and its log behind one mutex, and who waits on them.
 
 mod aftermath;
-mod flusher;
+mod flushing;
 mod hosted;
 mod inner;
 mod table;
@@ -9,8 +9,8 @@ mod table;
 mod tests;
 mod waiting;
 
-pub use aftermath::{Aftermath, Flush, Outward};
-pub use flusher::{Flusher, flush_now};
+pub use aftermath::{Aftermath, Flush, LogFailure, Outward};
+pub use flushing::Urgency;
 pub use hosted::{AppendResult, Hosted};
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

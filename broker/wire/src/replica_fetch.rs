@@ -1,7 +1,7 @@
 //! The fetch of a follower: our own request between brokers, because Kafka's has no place for the flushed offset and
 //! the topic's incarnation (R15, R27, R37).
 //!
-//! The connection is the session, one request is in flight on it. A partition is introduced once, with an index that
+//! The connection is the session, one request is in flight on it (a second one for what cannot wait). A partition is introduced once, with an index that
 //! names it from then on; a request carries only the positions that changed since the one before, an answer only the
 //! partitions with news. `full` (always set on the first request of a connection) forgets all that was introduced
 //! before. An index stands for one incarnation: a re-created topic's partitions are introduced anew. The follower
@@ -34,6 +34,9 @@ pub struct ReplicaFetchRequest {
     pub partition_max_bytes: i32,
     /// Begins the session anew; what earlier requests introduced is forgotten.
     pub full: bool,
+    /// Sent while the request before was not answered yet: where a position is the one that the leader has just answered,
+    /// only its flushed offset and log start are news, and the records on their way need not be sent again.
+    pub overtakes: bool,
     /// Partitions that no longer belong to the session. Done before `introduced`, so an index may be given again.
     pub forgotten: Vec<u32>,
     /// New partitions. Each has its position in `positions`.

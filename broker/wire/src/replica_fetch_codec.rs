@@ -56,6 +56,7 @@ impl ReplicaFetchRequest {
         out.put_i32(self.max_bytes);
         out.put_i32(self.partition_max_bytes);
         out.put_u8(u8::from(self.full));
+        out.put_u8(u8::from(self.overtakes));
         put_count(&mut out, REQUEST, "forgotten", self.forgotten.len())?;
         for index in &self.forgotten {
             out.put_u32(*index);
@@ -106,6 +107,7 @@ impl ReplicaFetchRequest {
             max_bytes: input.non_negative_i32("max bytes")?,
             partition_max_bytes: input.non_negative_i32("partition max bytes")?,
             full: input.bool("full")?,
+            overtakes: input.bool("overtakes")?,
             forgotten: input.list("forgotten", 4, Input::index)?,
             introduced: input.list("introduced", INTRODUCED_BYTES_MIN, introduced)?,
             positions: input.list("positions", POSITION_BYTES, position)?,

@@ -3,6 +3,7 @@
 //! Three brokers 1, 2 and 3, registered under broker epochs 101, 102 and 103; a lag limit of 10 s.
 
 mod flush_mode;
+mod flushing;
 mod follower;
 mod isr;
 mod leader;

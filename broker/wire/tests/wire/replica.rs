@@ -36,6 +36,7 @@ pub(crate) fn request() -> ReplicaFetchRequest {
         max_bytes: 10 << 20,
         partition_max_bytes: 1 << 20,
         full: true,
+        overtakes: true,
         forgotten: vec![5, 6],
         introduced: vec![introduced(0, "orders", 3), introduced(9, &"x".repeat(249), i32::MAX)],
         positions: vec![position(0, Some(LeaderEpoch(4))), position(9, None)],
@@ -121,6 +122,7 @@ fn r15_a_request_carries_the_whole_position() {
 fn an_idle_session_is_small() {
     let asked = ReplicaFetchRequest {
         full: false,
+        overtakes: false,
         forgotten: Vec::new(),
         introduced: Vec::new(),
         positions: Vec::new(),

@@ -1,0 +1,118 @@
+//! Which partition is flushed next, and how many together.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::partition::{Hosted, Urgency};
+
+/// Threads for each data directory: so many files are synced at the same time, which the kernel merges into few flushes of
+/// the device. Eight are as good as sixteen.
+pub(super) const THREADS: usize = 8;
+/// More partitions than this that wait for a flush are made durable by one syncfs: the same commits a second as syncing
+/// them in parallel, for a quarter of the CPU.
+const PARALLEL_MAX: usize = 16;
+/// Threads that may at the same time do what nobody waits for: the others stay free for producers in sync mode.
+const BACKGROUND_MAX: usize = 4;
+
+/// What one thread does next.
+pub(super) enum Work {
+    /// Sync the files of one partition.
+    One(Arc<Hosted>, Urgency),
+    /// Sync the file system for all of these.
+    Group(Vec<Arc<Hosted>>),
+}
+
+/// Partitions that wait for their flush. Each asks once until it is flushed, so the lists are bounded by what this broker
+/// hosts.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    awaited: VecDeque<Arc<Hosted>>,
+    background: VecDeque<Arc<Hosted>>,
+    background_running: usize,
+    /// A syncfs is under way. What else is awaited gathers for the next one, or its files would be synced twice.
+    group_running: bool,
+    stopped: bool,
+}
+
+impl State {
+    fn take(&mut self) -> Option<Work> {
+        if !self.group_running {
+            if self.awaited.len() > PARALLEL_MAX {
+                self.group_running = true;
+                return Some(Work::Group(self.awaited.drain(..).collect()));
+            }
+            if let Some(hosted) = self.awaited.pop_front() {
+                return Some(Work::One(hosted, Urgency::Awaited));
+            }
+        }
+        if self.background_running < BACKGROUND_MAX
+            && let Some(hosted) = self.background.pop_front()
+        {
+            self.background_running += 1;
+            return Some(Work::One(hosted, Urgency::Background));
+        }
+        None
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, hosted: &Arc<Hosted>, urgency: Urgency) {
+        let mut state = self.lock();
+        match urgency {
+            Urgency::Awaited => state.awaited.push_back(hosted.clone()),
+            Urgency::Background => state.background.push_back(hosted.clone()),
+        }
+        let gathers = urgency == Urgency::Awaited && state.group_running;
+        drop(state);
+        if !gathers {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The next piece of work, waiting for one; `None` when stopped.
+    pub(super) fn take(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(work) = state.take() {
+                return Some(work);
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A piece of background work is done.
+    pub(super) fn background_done(&self) {
+        self.lock().background_running -= 1;
+        // Its thread asks for the next piece itself.
+    }
+
+    /// The syncfs is done: what has gathered may go.
+    pub(super) fn group_done(&self) {
+        let mut state = self.lock();
+        state.group_running = false;
+        let waiting = state.awaited.len();
+        drop(state);
+        // Above the limit, or for a single one, this thread takes what there is itself.
+        if (2..=PARALLEL_MAX).contains(&waiting) {
+            self.wake.notify_all();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+        self.wake.notify_all();
+    }
+}
