@@ -15,7 +15,7 @@ const RECORD_BYTES_MIN: usize = 7;
 const MAGIC: i8 = 2;
 
 const CODEC_MASK: i16 = 0x07;
-const CODEC_LAST: i16 = 4;
+pub(crate) const CODEC_LAST: i16 = 4;
 const LOG_APPEND_TIME: i16 = 0x08;
 pub(crate) const TRANSACTIONAL: i16 = 0x10;
 pub(crate) const CONTROL: i16 = 0x20;

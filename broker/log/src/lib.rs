@@ -21,6 +21,7 @@ pub mod batch;
 mod check;
 mod checkpoint;
 mod disk;
+pub mod dump;
 mod error;
 mod files;
 mod flush;

@@ -3,7 +3,7 @@
 use crate::batch::{BatchHeader, HEADER_BYTES};
 
 /// Reads a zig-zag varint; `None` if it is cut off or longer than ten bytes.
-fn varint(bytes: &mut &[u8]) -> Option<i64> {
+pub(crate) fn varint(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     for shift in (0..70).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;

@@ -178,7 +178,8 @@ impl Tail {
     /// Adds a time index entry if the greatest timestamp grew since the last one.
     pub(crate) fn note_time(&mut self, base: i64) {
         let Some(max) = self.max_timestamp else { return };
-        let grew = self.time.last().is_none_or(|last| max.timestamp > last.timestamp);
+        // -1 is no timestamp, and no entry (as in Kafka).
+        let grew = max.timestamp > self.time.last().map_or(-1, |last| last.timestamp);
         if grew && let Ok(offset) = u32::try_from(max.offset - base) {
             self.time.push(TimeEntry { timestamp: max.timestamp, offset });
         }

@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod ask;
 mod cluster;
+mod log;
 mod run;
 mod table;
 mod topic;
@@ -39,6 +40,9 @@ enum Noun {
     /// Show the controller, the brokers and the health of a cluster.
     #[command(subcommand)]
     Cluster(cluster::ClusterVerb),
+    /// Look into the files of a data directory.
+    #[command(subcommand)]
+    Log(log::LogVerb),
 }
 
 #[derive(Args, Debug)]
@@ -73,6 +77,9 @@ pub(crate) enum CliError {
     /// This machine or the cluster refused.
     #[error("{0}")]
     Refused(String),
+    /// The command line names something that cannot be.
+    #[error("{0}")]
+    Usage(String),
     /// Nobody answered.
     #[error("{0}")]
     Unreachable(String),
@@ -82,6 +89,7 @@ impl CliError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
         }
     }
@@ -98,6 +106,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Dev(args) => crate::dev::run(&args).map_err(|e| CliError::Refused(e.to_string())),
         Noun::Topic(verb) => verb.run(),
         Noun::Cluster(verb) => verb.run(),
+        Noun::Log(verb) => verb.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

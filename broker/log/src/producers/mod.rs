@@ -253,7 +253,7 @@ impl Producers {
 }
 
 /// The sequence `steps` after `sequence`; after the greatest comes 0.
-fn after(sequence: i32, steps: i32) -> i32 {
+pub(crate) fn after(sequence: i32, steps: i32) -> i32 {
     let sum = i64::from(sequence) + i64::from(steps);
     i32::try_from(sum % (i64::from(i32::MAX) + 1)).unwrap_or(0)
 }

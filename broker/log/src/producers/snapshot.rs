@@ -109,6 +109,17 @@ impl ProducerBatch {
             && self.last_sequence >= -1
     }
 
+    /// Sequence of the batch's first record; -1 if no batch of the producer is known.
+    #[must_use]
+    pub fn first_sequence(&self) -> i32 {
+        if self.last_sequence < 0 {
+            return -1;
+        }
+        let sequences = i64::from(i32::MAX) + 1;
+        let first = i64::from(self.last_sequence) - i64::from(self.offset_delta);
+        i32::try_from(first.rem_euclid(sequences)).unwrap_or(-1)
+    }
+
     /// Whether this is what the log holds where the row says.
     pub(crate) fn is_of(&self, header: &BatchHeader) -> bool {
         header.producer_id == self.producer_id
