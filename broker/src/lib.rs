@@ -9,7 +9,6 @@ pub mod follower;
 mod kafka;
 pub mod node;
 pub mod partition;
-pub mod storage;
 #[cfg(test)]
 mod testing;
 pub mod view;

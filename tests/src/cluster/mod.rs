@@ -150,10 +150,9 @@ impl Cluster {
         };
         let text = format!(
             "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
-             http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
+             zookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
             ports.kafka,
             ports.admin,
-            ports.http,
             options.session_timeout_ms,
             self.directory.join(format!("broker-{id}")).display(),
             options.config,
@@ -230,6 +229,15 @@ impl Cluster {
     /// There is none of this id.
     pub fn broker(&mut self, id: i32) -> &mut Broker {
         self.brokers.get_mut(&id).expect("a broker of this cluster")
+    }
+
+    /// The fault shim of a broker.
+    ///
+    /// # Panics
+    /// There is none of this id, or the cluster was started without the shim.
+    #[must_use]
+    pub fn shim(&self, id: i32) -> &Shim {
+        self.brokers.get(&id).expect("a broker of this cluster").shim()
     }
 
     /// All brokers by id.

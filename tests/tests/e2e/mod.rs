@@ -8,6 +8,8 @@ mod hostile;
 mod idle;
 mod main_job;
 #[cfg(target_os = "linux")]
+mod power_cuts;
+#[cfg(target_os = "linux")]
 mod shim;
 mod zombie;
 
