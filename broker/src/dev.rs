@@ -42,6 +42,9 @@ pub(crate) struct DevArgs {
     /// gRPC port of broker 1; broker N gets this + N - 1.
     #[arg(long, value_name = "PORT", default_value_t = 9192)]
     admin_port: u16,
+    /// HTTP port of broker 1; broker N gets this + N - 1.
+    #[arg(long, value_name = "PORT", default_value_t = 9292)]
+    http_port: u16,
     /// ZooKeeper's port.
     #[arg(long, value_name = "PORT", default_value_t = 2181)]
     zookeeper_port: u16,
@@ -104,6 +107,7 @@ struct Cluster {
     data: PathBuf,
     kafka_port: u16,
     admin_port: u16,
+    http_port: u16,
     zookeeper_port: u16,
     brokers: Vec<BrokerProcess>,
     zookeeper: Option<ZooKeeperServer>,
@@ -125,6 +129,7 @@ impl Cluster {
         let cluster = Self {
             kafka_port: args.kafka_port,
             admin_port: args.admin_port,
+            http_port: args.http_port,
             zookeeper_port: args.zookeeper_port,
             brokers: (1..=args.brokers).map(|id| BrokerProcess { id, child: None }).collect(),
             zookeeper: None,
@@ -151,9 +156,11 @@ impl Cluster {
 
     fn refuse_taken_ports(&self) -> Result<(), DevError> {
         let brokers = u16::try_from(self.brokers.len()).unwrap_or(u16::MAX);
-        for (option, first) in
-            [("--kafka-port", self.kafka_port), ("--admin-port", self.admin_port)]
-        {
+        for (option, first) in [
+            ("--kafka-port", self.kafka_port),
+            ("--admin-port", self.admin_port),
+            ("--http-port", self.http_port),
+        ] {
             if first == 0 || first.checked_add(brokers - 1).is_none() {
                 return Err(DevError::NoRoom { option, port: first, brokers });
             }
@@ -164,6 +171,7 @@ impl Cluster {
             [
                 (self.kafka_port + id - 1, format!("Kafka port of broker {id}"), "--kafka-port"),
                 (self.admin_port + id - 1, format!("gRPC port of broker {id}"), "--admin-port"),
+                (self.http_port + id - 1, format!("HTTP port of broker {id}"), "--http-port"),
             ]
         });
         // All are held until all are checked, so that two of ours cannot be the same one.
@@ -233,9 +241,10 @@ impl Cluster {
             .map_err(|e| io_error(&format!("start broker {id}"), e))?;
         self.write_pid(&name, child.id())?;
         println!(
-            "broker {id}    127.0.0.1:{}  gRPC 127.0.0.1:{}  pid {}  {}",
+            "broker {id}    127.0.0.1:{}  gRPC 127.0.0.1:{}  HTTP 127.0.0.1:{}  pid {}  {}",
             self.kafka_port + id - 1,
             self.admin_port + id - 1,
+            self.http_port + id - 1,
             child.id(),
             self.seconds()
         );
@@ -251,6 +260,7 @@ impl Cluster {
              broker.id: {id}\n\
              listeners: PLAINTEXT://127.0.0.1:{kafka}\n\
              admin.listener: 127.0.0.1:{admin}\n\
+             http.listener: 127.0.0.1:{http}\n\
              zookeeper.connect: 127.0.0.1:{zookeeper}\n\
              zookeeper.session.timeout.ms: {SESSION_TIMEOUT_MS}\n\
              log.dirs: {logs}\n\
@@ -258,6 +268,7 @@ impl Cluster {
              min.insync.replicas: {min}\n",
             kafka = self.kafka_port + id - 1,
             admin = self.admin_port + id - 1,
+            http = self.http_port + id - 1,
             zookeeper = self.zookeeper_port,
             logs = serde_json::Value::String(
                 self.data.join(format!("broker-{id}")).display().to_string()

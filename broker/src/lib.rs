@@ -9,6 +9,7 @@ pub mod follower;
 mod kafka;
 pub mod node;
 pub mod partition;
+pub mod storage;
 #[cfg(test)]
 mod testing;
 pub mod view;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use barnabas_controller::{ControllerClient, ControllerHandle, Membership};
+use barnabas_log::LogConfig;
 use barnabas_log::testing::{BatchBuilder, TempDir};
-use barnabas_log::{LogConfig, LogDir};
 use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, BrokerImage, ClusterId, ControllerEpoch, FlushMode, Incarnation,
@@ -18,6 +18,7 @@ use crate::connection::{Out, Slot};
 use crate::flush::Flusher;
 use crate::node::{Node, Options, Parts};
 use crate::partition::{Aftermath, AppendResult, Flush, Hosted, Outward, PendingProduce};
+use crate::storage::{Locked, Owner, Storage, Wanted};
 use crate::view::View;
 
 pub(crate) const ME: BrokerId = BrokerId(1);
@@ -72,11 +73,21 @@ pub(crate) fn registered(epoch: BrokerEpoch) -> BrokerImage {
     }
 }
 
-/// A data directory with replicas of one broker.
+/// A log directory with replicas of one broker.
 pub(crate) struct Disk {
-    pub(crate) log_dir: LogDir,
+    pub(crate) storage: Arc<Storage>,
     pub(crate) temp: TempDir,
     flusher: OnceLock<Arc<Flusher>>,
+}
+
+/// To whom the tests' directories belong.
+pub(crate) fn owner() -> Owner {
+    Owner {
+        broker_id: ME,
+        cluster_id: ClusterId(CLUSTER.into()),
+        has_topics: false,
+        recovery_threads: 2,
+    }
 }
 
 impl Disk {
@@ -87,16 +98,16 @@ impl Disk {
     /// All its changes are made through `files`.
     pub(crate) fn on(files: barnabas_log::Disk) -> Self {
         let temp = TempDir::new("broker");
-        let log_dir = LogDir::lock_on(files, temp.path()).unwrap();
-        log_dir.begin_under("boot-1").unwrap();
-        Self { log_dir, temp, flusher: OnceLock::new() }
+        let locked = Locked::lock_on(files, &[temp.path().to_owned()]).unwrap();
+        let storage = locked.start_under(&owner(), Some("boot-1")).unwrap().storage;
+        Self { storage: Arc::new(storage), temp, flusher: OnceLock::new() }
     }
 
     /// The flush threads of the directory, which belongs to one broker.
     pub(crate) fn flusher<O: Outward + 'static>(&self, outward: &Arc<O>) -> Arc<Flusher> {
         let start = || {
             let outward: Weak<dyn Outward> = Arc::downgrade(outward) as _;
-            Flusher::start(&self.log_dir, outward).unwrap()
+            self.storage.start_flushers(&outward).remove(0).unwrap()
         };
         self.flusher.get_or_init(start).clone()
     }
@@ -115,7 +126,13 @@ impl Disk {
         me: BrokerId,
         tp: TopicPartition,
     ) -> Arc<Hosted> {
-        let log = self.log_dir.open(&tp, LIFE.topic_id, LogConfig::default()).unwrap();
+        let wanted = Wanted {
+            partition: tp.clone(),
+            topic_id: LIFE.topic_id,
+            config: LogConfig::default(),
+            is_new: true,
+        };
+        let (log, directory) = self.storage.open_all(&[wanted]).remove(0).unwrap();
         let state = LogState {
             log_start: log.log_start(),
             log_end: log.log_end(),
@@ -124,7 +141,8 @@ impl Disk {
             epochs: log.epochs().clone(),
         };
         let replica = Replica::new(me, state, ReplicaOptions { lag_time_max_ms: 10_000 });
-        let hosted = Arc::new(Hosted::new(tp, LIFE, replica, log, self.flusher(outward)));
+        let place = (directory, self.flusher(outward));
+        let hosted = Arc::new(Hosted::new(tp, LIFE, replica, log, place));
         let mut after = Aftermath::default();
         hosted.registered(outward.now(), epoch_of(me), &mut after);
         hosted

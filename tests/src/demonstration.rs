@@ -296,7 +296,7 @@ impl Show<'_> {
     }
 
     async fn compare_replicas(&mut self) -> Outcome<()> {
-        let log_dirs: Vec<_> = self.cluster.brokers().map(|b| b.config().log_dir.clone()).collect();
+        let log_dirs: Vec<_> = self.cluster.brokers().map(|b| b.log_dir().to_owned()).collect();
         let log_dirs: Vec<_> = log_dirs.iter().map(std::path::PathBuf::as_path).collect();
         let mut difference = String::new();
         let compared = wait_for("all replicas are byte-identical", SETTLE_MAX, || {

@@ -185,7 +185,7 @@ impl Round<'_> {
         cluster.kill_all().await?;
         let mut cut = Loss::default();
         for broker in cluster.brokers() {
-            let roots = [broker.config().log_dir.clone()];
+            let roots = broker.config().log_dirs.clone();
             cut = cut.plus(power::cut(&roots, broker.shim().journal()?, prng.next_u64())?);
         }
         let before = load.batches();

@@ -18,8 +18,11 @@ pub(crate) fn replace(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), Lo
     replace_with(disk, path, content, false)
 }
 
-/// As [`replace`], and durable when it returns: content, then name.
-pub(crate) fn replace_durably(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), LogError> {
+/// Replaces a file as a whole, so that after any crash it has the old or the new content; durable when it returns.
+///
+/// # Errors
+/// [`LogError::Io`]; the old content stays.
+pub fn replace_durably(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), LogError> {
     replace_with(disk, path, content, true)?;
     path.parent().map_or(Ok(()), |parent| sync_dir(disk, parent))
 }
@@ -44,7 +47,10 @@ fn replace_with(disk: &Disk, path: &Path, content: &[u8], sync: bool) -> Result<
 }
 
 /// The content of a text file; `None` if there is no such file or it is no text.
-pub(crate) fn read_text(path: &Path) -> Result<Option<String>, LogError> {
+///
+/// # Errors
+/// [`LogError::Io`].
+pub fn read_text(path: &Path) -> Result<Option<String>, LogError> {
     match fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -47,6 +47,7 @@ pub use batch::{Batch, BatchError, BatchHeader, Batches};
 pub use check::{Fetched, ProduceSummary, check_fetched, stamp, validate_produce};
 pub use disk::{Disk, DiskFile, Faults, Op, Verdict};
 pub use error::LogError;
+pub use files::{read_text, replace_durably};
 pub use flush::{FlushPlan, FlushStep};
 pub use log::{Log, LogConfig};
 pub use log_dir::{LogDir, Meta, StartKind};

@@ -339,6 +339,18 @@ impl LogDir {
         result
     }
 
+    /// Renames a stray directory of this partition's name away (R28), as [`LogDir::open`] does. That there is none is fine.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn set_aside(&self, partition: &TopicPartition) -> Result<(), LogError> {
+        let dir = self.path().join(partition.to_string());
+        if dir.exists() {
+            self.rename_away(partition, read_topic_id(&dir)?, "stray")?;
+        }
+        Ok(())
+    }
+
     /// Renames a partition's directory to `NAME.ID-SUFFIX` durably.
     fn rename_away(
         &self,

@@ -1,51 +1,227 @@
 //! The table of configuration keys: what is served today, in Kafka's names, and nothing else.
 
+use std::sync::LazyLock;
+
+use barnabas_proto::topic_config::SETTINGS;
+use barnabas_types::TopicConfig;
+
 /// One key that a configuration file may hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Key {
     /// Kafka's name; a nested file writes the dots as levels.
     pub name: &'static str,
     /// What a value looks like, in words that fit after "expected".
-    pub form: &'static str,
+    pub form: String,
     /// The value in force when the key is absent; empty if the key must be given or has no default.
-    pub default: &'static str,
+    pub default: String,
     /// What it does, one clause.
     pub meaning: &'static str,
 }
 
-macro_rules! keys {
-    ($($name:literal, $form:literal, $default:literal, $meaning:literal;)*) => {
-        /// Every key, in the order in which the documentation lists them.
-        pub const KEYS: &[Key] =
-            &[$(Key { name: $name, form: $form, default: $default, meaning: $meaning }),*];
-    };
-}
+/// Every key, in the order in which the documentation lists them: those of the broker, then those that stand for the topics
+/// that do not say ([`SETTINGS`]).
+pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    let own = BROKER.iter().chain(COARSER).map(|(name, form, default, meaning)| Key {
+        name,
+        form: (*form).to_owned(),
+        default: (*default).to_owned(),
+        meaning,
+    });
+    let of_topics = SETTINGS.iter().map(|setting| Key {
+        name: setting.broker_key,
+        form: setting.form(),
+        default: setting.value(&TopicConfig::default()),
+        meaning: setting.meaning,
+    });
+    own.chain(of_topics).collect()
+});
 
-keys! {
-    "broker.id", "a whole number from 0 to 2147483647", "", "id of this broker, unique in the cluster; must be given";
-    "log.dirs", "one directory", "", "where the logs of the partitions are; must be given";
-    "zookeeper.connect", "host:port[,host:port]...[/chroot]", "", "the ZooKeeper servers; must be given; a chroot has to exist";
-    "zookeeper.session.timeout.ms", "milliseconds from 200 to 3600000", "18000", "silence after which ZooKeeper declares the broker dead";
-    "zookeeper.connection.timeout.ms", "milliseconds from 200 to 3600000", "18000", "how long a start waits for ZooKeeper before it gives up";
-    "listeners", "PLAINTEXT://host:port", "PLAINTEXT://127.0.0.1:9092", "where Kafka clients and other brokers are served";
-    "advertised.listeners", "PLAINTEXT://host:port", "", "the address that clients are told; the listener itself if absent";
-    "admin.listener", "host:port", "127.0.0.1:9192", "where gRPC (administration and control) is served";
-    "advertised.admin.listener", "host:port", "", "the gRPC address that other brokers are told; the listener itself if absent";
-    "security.allow.insecure", "a list of PLAINTEXT and GRPC", "", "listeners without authentication that may bind beyond loopback";
-    "broker.rack", "a name", "", "rack of this broker; replicas are spread over racks";
-    "num.partitions", "a whole number from 1 to 100000", "1", "partitions of a new topic that does not say how many";
-    "default.replication.factor", "a whole number from 1 to 1000", "1", "replicas of a new topic that does not say how many";
-    "min.insync.replicas", "a whole number from 1 to 1000", "1", "ISR members that acks=all asks for, where the topic does not say";
-    "unclean.leader.election.enable", "true or false", "false", "whether a replica outside the ISR may lead when no member can; loses records";
-    "replica.lag.time.max.ms", "milliseconds from 100 to 3600000", "30000", "time since a follower was last caught up after which it leaves the ISR";
-    "replica.fetch.wait.max.ms", "milliseconds from 1 to 60000", "500", "longest wait of a follower's fetch for new records";
-    "replica.fetch.max.bytes", "bytes from 1024 to 1073741824", "1048576", "most bytes of one partition in a follower's fetch";
-    "replica.fetch.response.max.bytes", "bytes from 1024 to 1073741824", "10485760", "most bytes of all partitions in a follower's fetch";
-    "replica.high.watermark.checkpoint.interval.ms", "milliseconds from 100 to 3600000", "5000", "how often the high watermarks are written to disk";
-    "message.max.bytes", "bytes from 1024 to 1073741824", "1048588", "largest record batch, where the topic does not say";
-    "log.segment.bytes", "bytes from 1048576 to 2147483647", "1073741824", "size of a log segment, where the topic does not say";
-    "socket.request.max.bytes", "bytes from 1024 to 1073741824", "104857600", "largest request taken from a socket";
-}
+/// Name, form, default, meaning.
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+/// Kafka's coarser words for times of topics.
+const COARSER: &[Row] = &[
+    (
+        "log.retention.minutes",
+        "a whole number from -1 to 2147483647",
+        "",
+        "log.retention.ms in minutes, where that is not given",
+    ),
+    (
+        "log.retention.hours",
+        "a whole number from -1 to 2147483647",
+        "",
+        "log.retention.ms in hours, where neither it nor the minutes are given",
+    ),
+    (
+        "log.roll.hours",
+        "a whole number from 1 to 2147483647",
+        "",
+        "log.roll.ms in hours, where that is not given",
+    ),
+];
+
+const BROKER: &[Row] = &[
+    (
+        "broker.id",
+        "a whole number from 0 to 2147483647",
+        "",
+        "id of this broker, unique in the cluster; must be given",
+    ),
+    (
+        "log.dirs",
+        "one or more directories",
+        "",
+        "where the logs of the partitions are; each best on a disk of its own; must be given",
+    ),
+    (
+        "zookeeper.connect",
+        "host:port[,host:port]...[/chroot]",
+        "",
+        "the ZooKeeper servers; must be given; a chroot has to exist",
+    ),
+    (
+        "zookeeper.session.timeout.ms",
+        "milliseconds from 200 to 3600000",
+        "18000",
+        "silence after which ZooKeeper declares the broker dead",
+    ),
+    (
+        "zookeeper.connection.timeout.ms",
+        "milliseconds from 200 to 3600000",
+        "18000",
+        "how long a start waits for ZooKeeper before it gives up",
+    ),
+    (
+        "listeners",
+        "PLAINTEXT://host:port",
+        "PLAINTEXT://127.0.0.1:9092",
+        "where Kafka clients and other brokers are served",
+    ),
+    (
+        "advertised.listeners",
+        "PLAINTEXT://host:port",
+        "",
+        "the address that clients are told; the listener itself if absent",
+    ),
+    (
+        "admin.listener",
+        "host:port",
+        "127.0.0.1:9192",
+        "where gRPC (administration and control) is served",
+    ),
+    (
+        "advertised.admin.listener",
+        "host:port",
+        "",
+        "the gRPC address that other brokers are told; the listener itself if absent",
+    ),
+    (
+        "http.listener",
+        "host:port",
+        "127.0.0.1:9292",
+        "where health (/health/live, /health/ready) is served",
+    ),
+    (
+        "security.allow.insecure",
+        "a list of PLAINTEXT, GRPC and HTTP",
+        "",
+        "listeners without authentication that may bind beyond loopback",
+    ),
+    ("broker.rack", "a name", "", "rack of this broker; replicas are spread over racks"),
+    (
+        "num.partitions",
+        "a whole number from 1 to 100000",
+        "1",
+        "partitions of a new topic that does not say how many",
+    ),
+    (
+        "default.replication.factor",
+        "a whole number from 1 to 1000",
+        "1",
+        "replicas of a new topic that does not say how many",
+    ),
+    (
+        "replica.lag.time.max.ms",
+        "milliseconds from 100 to 3600000",
+        "30000",
+        "time since a follower was last caught up after which it leaves the ISR",
+    ),
+    (
+        "replica.fetch.wait.max.ms",
+        "milliseconds from 1 to 60000",
+        "500",
+        "longest wait of a follower's fetch for new records",
+    ),
+    (
+        "replica.fetch.max.bytes",
+        "bytes from 1024 to 1073741824",
+        "1048576",
+        "most bytes of one partition in a follower's fetch",
+    ),
+    (
+        "replica.fetch.response.max.bytes",
+        "bytes from 1024 to 1073741824",
+        "10485760",
+        "most bytes of all partitions in a follower's fetch",
+    ),
+    (
+        "replica.high.watermark.checkpoint.interval.ms",
+        "milliseconds from 100 to 3600000",
+        "5000",
+        "how often the high watermarks are written to disk",
+    ),
+    (
+        "socket.request.max.bytes",
+        "bytes from 1024 to 1073741824",
+        "104857600",
+        "largest request taken from a socket",
+    ),
+    (
+        "log.dir.reserve.bytes",
+        "bytes from 0 to 9223372036854775807",
+        "67108864",
+        "free space of a log directory below which its leaders refuse produces; below twice as much a warning is logged",
+    ),
+    (
+        "num.recovery.threads.per.data.dir",
+        "a whole number from 1 to 64",
+        "2",
+        "threads that open the logs of one directory",
+    ),
+    (
+        "log.retention.check.interval.ms",
+        "milliseconds from 1 to 86400000",
+        "300000",
+        "how often old segments are looked for",
+    ),
+    ("log.cleaner.enable", "true or false", "true", "whether compacted topics are compacted here"),
+    ("log.cleaner.threads", "a whole number from 1 to 16", "1", "threads that compact"),
+    (
+        "log.cleaner.dedupe.buffer.size",
+        "bytes from 1048576 to 9223372036854775807",
+        "134217728",
+        "most memory for the keys of the logs under compaction, of all threads together",
+    ),
+    (
+        "log.cleaner.backoff.ms",
+        "milliseconds from 1 to 86400000",
+        "15000",
+        "how long a thread that found nothing to compact waits",
+    ),
+    (
+        "log.cleaner.io.max.bytes.per.second",
+        "bytes from 1024 to 9223372036854775807",
+        "9223372036854775807",
+        "most bytes that compaction reads and writes in a second, of all threads together",
+    ),
+    (
+        "producer.id.expiration.ms",
+        "milliseconds from 1 to 9223372036854775807",
+        "86400000",
+        "how long the sequences of an idempotent producer that writes no more are remembered",
+    ),
+];
 
 /// The key of this name, if it is served.
 #[must_use]

@@ -1,26 +1,30 @@
 //! Configuration of a broker: a YAML file with the key names of Kafka's `server.properties`, flat or nested, checked as a whole.
 //!
-//! A key that is not served is refused, not ignored: an operator who sets `log.retention.hours` must not believe that it works.
+//! A key that is not served is refused, not ignored: an operator who sets it must not believe that it works.
 
 mod address;
+mod error;
 mod keys;
+mod settings;
 mod yaml;
 
 use std::path::{Path, PathBuf};
 
-use barnabas_types::BrokerId;
-use serde_yaml::Value;
+use barnabas_proto::topic_config::SETTINGS;
+use barnabas_types::{BrokerId, TopicConfig};
 
 pub use address::{HostPort, ZooKeeperConnect};
+pub use error::ConfigError;
 pub use keys::{KEYS, Key};
+use settings::Settings;
 
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerConfig {
     /// `broker.id`.
     pub broker_id: BrokerId,
-    /// `log.dirs`: one directory today.
-    pub log_dir: PathBuf,
+    /// `log.dirs`: one or more, none twice.
+    pub log_dirs: Vec<PathBuf>,
     /// `zookeeper.connect`.
     pub zookeeper_connect: ZooKeeperConnect,
     /// `zookeeper.session.timeout.ms`.
@@ -35,16 +39,17 @@ pub struct BrokerConfig {
     pub admin_listener: HostPort,
     /// `advertised.admin.listener`: what other brokers are told.
     pub advertised_admin_listener: HostPort,
+    /// `http.listener`: where health is served.
+    pub http_listener: HostPort,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `num.partitions`.
     pub num_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
-    /// `min.insync.replicas`, where the topic does not say.
-    pub min_insync_replicas: u32,
-    /// `unclean.leader.election.enable`, where the topic does not say.
-    pub unclean_leader_election_enable: bool,
+    /// What holds for topics that do not say: every topic setting has a key here
+    /// ([`barnabas_proto::topic_config::Setting::broker_key`]).
+    pub topic: TopicConfig,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: u64,
     /// `replica.fetch.wait.max.ms`.
@@ -55,87 +60,33 @@ pub struct BrokerConfig {
     pub replica_fetch_response_max_bytes: u32,
     /// `replica.high.watermark.checkpoint.interval.ms`.
     pub high_watermark_checkpoint_interval_ms: u64,
-    /// `message.max.bytes`, where the topic does not say.
-    pub message_max_bytes: u32,
-    /// `log.segment.bytes`, where the topic does not say.
-    pub log_segment_bytes: u32,
     /// `socket.request.max.bytes`.
     pub socket_request_max_bytes: u32,
+    /// What concerns the log directories as a whole.
+    pub storage: StorageConfig,
 }
 
-/// Why a configuration is refused; each text names the file, the key and what to write instead.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error(
-        "cannot read the configuration {file}: {source}; give the path of a YAML file to --config"
-    )]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Not YAML, or not a list of settings.
-    #[error("{file} is not a configuration: {message}")]
-    Syntax {
-        /// The file.
-        file: PathBuf,
-        /// What the parser says.
-        message: String,
-    },
-    /// A key that is not served.
-    #[error("{place}: unknown key '{key}'; {remedy}")]
-    UnknownKey {
-        /// File and line.
-        place: String,
-        /// The key as written.
-        key: String,
-        /// The nearest key, or where the list is.
-        remedy: String,
-    },
-    /// The same key twice, flat and nested.
-    #[error("{place}: '{key}' is given twice; keep one of them")]
-    Twice {
-        /// File and line.
-        place: String,
-        /// The key.
-        key: String,
-    },
-    /// A key that must be given is absent.
-    #[error("{file}: '{key}' is missing; add a line `{key}: VALUE`, where VALUE is {form}")]
-    Missing {
-        /// The file.
-        file: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// What a value looks like.
-        form: &'static str,
-    },
-    /// A value that is none for this key.
-    #[error("{place}: '{key}' is '{value}'; expected {form}")]
-    BadValue {
-        /// File and line.
-        place: String,
-        /// The key.
-        key: &'static str,
-        /// The value as written.
-        value: String,
-        /// What a value looks like.
-        form: &'static str,
-    },
-    /// A value that is well-formed and cannot be served, or keys that contradict each other.
-    #[error("{place}: '{key}' is '{value}': {reason}")]
-    NotServed {
-        /// File and line.
-        place: String,
-        /// The key.
-        key: &'static str,
-        /// The value as written.
-        value: String,
-        /// Why, and what to do.
-        reason: String,
-    },
+/// Settings of the log directories and of the threads that work on them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageConfig {
+    /// `log.dir.reserve.bytes`: with less free space in a directory, its leaders refuse produces.
+    pub reserve_bytes: u64,
+    /// `num.recovery.threads.per.data.dir`, 1 or more.
+    pub recovery_threads: usize,
+    /// `log.retention.check.interval.ms`.
+    pub retention_check_interval_ms: u64,
+    /// `log.cleaner.enable`.
+    pub cleaner_enable: bool,
+    /// `log.cleaner.threads`, 1 or more.
+    pub cleaner_threads: usize,
+    /// `log.cleaner.dedupe.buffer.size`: bytes of all cleaner threads together.
+    pub cleaner_dedupe_buffer_bytes: u64,
+    /// `log.cleaner.backoff.ms`: how long a cleaner thread that found nothing to do waits.
+    pub cleaner_backoff_ms: u64,
+    /// `log.cleaner.io.max.bytes.per.second`: of all cleaner threads together, read and written.
+    pub cleaner_io_max_bytes_per_second: u64,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: u64,
 }
 
 impl BrokerConfig {
@@ -161,7 +112,7 @@ impl BrokerConfig {
         let hour = 3_600_000;
         let config = Self {
             broker_id: BrokerId(s.number("broker.id", 0, i32::MAX.into())?),
-            log_dir: s.one_directory()?,
+            log_dirs: s.directories("log.dirs")?,
             zookeeper_connect: s.zookeeper()?,
             zookeeper_session_timeout_ms: s.number("zookeeper.session.timeout.ms", 200, hour)?,
             zookeeper_connection_timeout_ms: s.number(
@@ -175,11 +126,11 @@ impl BrokerConfig {
                 "admin.listener",
                 &admin_listener,
             )?,
+            http_listener: s.address("http.listener")?,
             rack: s.text("broker.rack")?,
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
-            min_insync_replicas: s.number("min.insync.replicas", 1, 1_000)?,
-            unclean_leader_election_enable: s.switch("unclean.leader.election.enable")?,
+            topic: topic_defaults(&s)?,
             replica_lag_time_max_ms: s.number("replica.lag.time.max.ms", 100, hour)?,
             replica_fetch_wait_max_ms: s.number("replica.fetch.wait.max.ms", 1, 60_000)?,
             replica_fetch_max_bytes: s.number("replica.fetch.max.bytes", 1024, bytes)?,
@@ -193,222 +144,120 @@ impl BrokerConfig {
                 100,
                 hour,
             )?,
-            message_max_bytes: s.number("message.max.bytes", 1024, bytes)?,
-            log_segment_bytes: s.number("log.segment.bytes", 1_048_576, i32::MAX.into())?,
             socket_request_max_bytes: s.number("socket.request.max.bytes", 1024, bytes)?,
+            storage: storage(&s)?,
             listener,
             admin_listener,
         };
-        s.check_binds(&config)?;
-        s.check_times(&config)?;
+        check_binds(&s, &config)?;
+        check_times(&s, &config)?;
         Ok(config)
     }
 }
 
-/// The settings of one file, each key known and given once.
-struct Settings {
-    file: PathBuf,
-    entries: Vec<yaml::Entry>,
+fn storage(s: &Settings) -> Result<StorageConfig, ConfigError> {
+    let day = 86_400_000;
+    Ok(StorageConfig {
+        reserve_bytes: s.number("log.dir.reserve.bytes", 0, i64::MAX)?,
+        recovery_threads: s.number("num.recovery.threads.per.data.dir", 1, 64)?,
+        retention_check_interval_ms: s.number("log.retention.check.interval.ms", 1, day)?,
+        cleaner_enable: s.switch("log.cleaner.enable")?,
+        cleaner_threads: s.number("log.cleaner.threads", 1, 16)?,
+        cleaner_dedupe_buffer_bytes: s.number(
+            "log.cleaner.dedupe.buffer.size",
+            1_048_576,
+            i64::MAX,
+        )?,
+        cleaner_backoff_ms: s.number("log.cleaner.backoff.ms", 1, day)?,
+        cleaner_io_max_bytes_per_second: s.number(
+            "log.cleaner.io.max.bytes.per.second",
+            1024,
+            i64::MAX,
+        )?,
+        producer_id_expiration_ms: s.number("producer.id.expiration.ms", 1, i64::MAX)?,
+    })
 }
 
-impl Settings {
-    fn read(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let entries = yaml::entries(text)
-            .map_err(|message| ConfigError::Syntax { file: file.to_owned(), message })?;
-        let settings = Self { file: file.to_owned(), entries };
-        for (i, entry) in settings.entries.iter().enumerate() {
-            if keys::find(&entry.key).is_none() {
-                let remedy = match keys::nearest(&entry.key) {
-                    Some(nearest) => format!("did you mean '{nearest}'?"),
-                    None => "it is not served by this version; remove it (README lists the keys)"
-                        .to_owned(),
-                };
-                let key = entry.key.chars().filter(|c| !c.is_control()).take(120).collect();
-                return Err(ConfigError::UnknownKey { place: settings.place(entry), key, remedy });
+/// Every topic setting by its broker key, or its default; then Kafka's coarser words for times, of which the finest that is
+/// given holds.
+fn topic_defaults(s: &Settings) -> Result<TopicConfig, ConfigError> {
+    let mut topic = TopicConfig::default();
+    for setting in SETTINGS {
+        if let Some(value) = s.given(setting.broker_key)? {
+            setting.read(&mut topic, &value).map_err(|_| s.bad(setting.broker_key))?;
+        }
+    }
+    let coarser = |to: &mut i64, fine, coarse: &[(&'static str, i64)]| {
+        if s.entry(fine).is_some() {
+            return Ok(());
+        }
+        for (key, unit_ms) in coarse {
+            if s.entry(key).is_some() {
+                let units: i64 =
+                    s.number(key, if *key == "log.roll.hours" { 1 } else { -1 }, i32::MAX.into())?;
+                *to = if units < 0 { -1 } else { units * unit_ms };
+                return Ok(());
             }
-            if settings.entries[..i].iter().any(|earlier| earlier.key == entry.key) {
-                let key = entry.key.clone();
-                return Err(ConfigError::Twice { place: settings.place(entry), key });
-            }
-        }
-        Ok(settings)
-    }
-
-    fn place(&self, entry: &yaml::Entry) -> String {
-        match entry.line {
-            Some(line) => format!("{}, line {line}", self.file.display()),
-            None => self.file.display().to_string(),
-        }
-    }
-
-    /// The entry of a key; an empty value (`key:`) counts as absent.
-    fn entry(&self, key: &'static str) -> Option<&yaml::Entry> {
-        self.entries.iter().find(|entry| entry.key == key && entry.value != Value::Null)
-    }
-
-    /// The value as text, or the key's default; `None` if there is neither.
-    fn raw(&self, key: &'static str) -> Result<Option<String>, ConfigError> {
-        let spec = keys::find(key);
-        match self.entry(key) {
-            Some(entry) => match &entry.value {
-                Value::String(_) | Value::Number(_) | Value::Bool(_) => {
-                    Ok(Some(yaml::shown(&entry.value)))
-                }
-                // A list is Kafka's comma-separated text.
-                Value::Sequence(items) => {
-                    Ok(Some(items.iter().map(yaml::shown).collect::<Vec<_>>().join(",")))
-                }
-                _ => Err(self.bad(key)),
-            },
-            None => Ok(spec.map(|s| s.default).filter(|d| !d.is_empty()).map(str::to_owned)),
-        }
-    }
-
-    fn required(&self, key: &'static str) -> Result<String, ConfigError> {
-        self.raw(key)?.ok_or_else(|| ConfigError::Missing {
-            file: self.file.clone(),
-            key,
-            form: keys::find(key).map_or("", |spec| spec.form),
-        })
-    }
-
-    fn bad(&self, key: &'static str) -> ConfigError {
-        ConfigError::BadValue {
-            place: self.place_of(key),
-            key,
-            value: self.entry(key).map(|entry| yaml::shown(&entry.value)).unwrap_or_default(),
-            form: keys::find(key).map_or("", |spec| spec.form),
-        }
-    }
-
-    fn not_served(&self, key: &'static str, value: impl ToString, reason: &str) -> ConfigError {
-        let place = self.place_of(key);
-        ConfigError::NotServed { place, key, value: value.to_string(), reason: reason.to_owned() }
-    }
-
-    fn place_of(&self, key: &'static str) -> String {
-        self.entry(key).map_or_else(|| self.file.display().to_string(), |entry| self.place(entry))
-    }
-
-    /// A whole number in `min..=max`.
-    fn number<T: TryFrom<i64>>(
-        &self,
-        key: &'static str,
-        min: i64,
-        max: i64,
-    ) -> Result<T, ConfigError> {
-        let value: i64 = self.required(key)?.parse().map_err(|_| self.bad(key))?;
-        if value < min || value > max {
-            return Err(self.bad(key));
-        }
-        T::try_from(value).map_err(|_| self.bad(key))
-    }
-
-    fn switch(&self, key: &'static str) -> Result<bool, ConfigError> {
-        match self.required(key)?.as_str() {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(self.bad(key)),
-        }
-    }
-
-    fn text(&self, key: &'static str) -> Result<Option<String>, ConfigError> {
-        match self.raw(key)? {
-            Some(text) if text.is_empty() => Err(self.bad(key)),
-            text => Ok(text),
-        }
-    }
-
-    fn address(&self, key: &'static str) -> Result<HostPort, ConfigError> {
-        HostPort::parse(&self.required(key)?).ok_or_else(|| self.bad(key))
-    }
-
-    /// One PLAINTEXT listener.
-    fn plaintext(&self, key: &'static str) -> Result<HostPort, ConfigError> {
-        let text = self.required(key)?;
-        if text.contains(',') {
-            return Err(self.not_served(key, text, "this version serves one listener; keep one"));
-        }
-        HostPort::parse_plaintext(&text).ok_or_else(|| self.bad(key))
-    }
-
-    /// An advertised address: as given, or that of the listener unless nobody could dial it.
-    fn advertised(
-        &self,
-        key: &'static str,
-        of: &'static str,
-        listener: &HostPort,
-    ) -> Result<HostPort, ConfigError> {
-        let Some(text) = self.raw(key)? else {
-            if listener.is_wildcard() {
-                let reason = format!("every address cannot be advertised; add `{key}`");
-                return Err(self.not_served(of, listener, &reason));
-            }
-            return Ok(listener.clone());
-        };
-        let parsed = match key {
-            "advertised.listeners" => self.plaintext(key)?,
-            _ => HostPort::parse(&text).ok_or_else(|| self.bad(key))?,
-        };
-        if parsed.is_wildcard() {
-            let reason = "clients cannot dial every address; give one that they can reach";
-            return Err(self.not_served(key, parsed, reason));
-        }
-        Ok(parsed)
-    }
-
-    fn one_directory(&self) -> Result<PathBuf, ConfigError> {
-        let text = self.required("log.dirs")?;
-        if text.contains(',') {
-            let reason = "this version keeps a broker's logs in one directory; keep one";
-            return Err(self.not_served("log.dirs", text, reason));
-        }
-        if text.is_empty() { Err(self.bad("log.dirs")) } else { Ok(PathBuf::from(text)) }
-    }
-
-    fn zookeeper(&self) -> Result<ZooKeeperConnect, ConfigError> {
-        let key = "zookeeper.connect";
-        ZooKeeperConnect::parse(&self.required(key)?).ok_or_else(|| self.bad(key))
-    }
-
-    /// Stops a listener without authentication from being bound beyond loopback by accident.
-    fn check_binds(&self, config: &BrokerConfig) -> Result<(), ConfigError> {
-        const ALLOW: &str = "security.allow.insecure";
-        let allowed = self.raw(ALLOW)?.unwrap_or_default();
-        let allowed: Vec<&str> =
-            allowed.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        if allowed.iter().any(|name| !matches!(*name, "PLAINTEXT" | "GRPC")) {
-            return Err(self.bad(ALLOW));
-        }
-        for (key, address, name) in [
-            ("listeners", &config.listener, "PLAINTEXT"),
-            ("admin.listener", &config.admin_listener, "GRPC"),
-        ] {
-            if !address.is_loopback() && !allowed.contains(&name) {
-                let reason = format!(
-                    "anybody who reaches this address could read, write and delete, for it asks for no \
-                     authentication; bind 127.0.0.1, or accept that with the line `{ALLOW}: [{name}]`"
-                );
-                return Err(self.not_served(key, address, &reason));
-            }
-        }
-        if config.listener == config.admin_listener {
-            let reason = "it is the address of 'listeners' too; give it a port of its own";
-            return Err(self.not_served("admin.listener", &config.admin_listener, reason));
         }
         Ok(())
+    };
+    let (minute, hour) = (60_000, 3_600_000);
+    coarser(
+        &mut topic.retention_ms,
+        "log.retention.ms",
+        &[("log.retention.minutes", minute), ("log.retention.hours", hour)],
+    )?;
+    coarser(&mut topic.segment_ms, "log.roll.ms", &[("log.roll.hours", hour)])?;
+    if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms {
+        let (key, other) =
+            ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms");
+        let reason = format!("it must not be more than '{other}', {}", topic.max_compaction_lag_ms);
+        return Err(s.not_served(key, topic.min_compaction_lag_ms, &reason));
     }
+    Ok(topic)
+}
 
-    /// Times that would make a healthy follower fall out of the ISR for ever.
-    fn check_times(&self, config: &BrokerConfig) -> Result<(), ConfigError> {
-        if config.replica_fetch_wait_max_ms * 2 > config.replica_lag_time_max_ms {
-            let reason = "it must be at most half of 'replica.lag.time.max.ms', or followers that wait for \
-                          records would leave the ISR";
-            let key = "replica.fetch.wait.max.ms";
-            return Err(self.not_served(key, config.replica_fetch_wait_max_ms, reason));
-        }
-        Ok(())
+/// Stops a listener without authentication from being bound beyond loopback by accident.
+fn check_binds(s: &Settings, config: &BrokerConfig) -> Result<(), ConfigError> {
+    const ALLOW: &str = "security.allow.insecure";
+    let allowed = s.raw(ALLOW)?.unwrap_or_default();
+    let allowed: Vec<&str> =
+        allowed.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if allowed.iter().any(|name| !matches!(*name, "PLAINTEXT" | "GRPC" | "HTTP")) {
+        return Err(s.bad(ALLOW));
     }
+    let change = "anybody who reaches this address could read, write and delete";
+    let look = "anybody who reaches this address could see the state of this broker";
+    let binds = [
+        ("listeners", &config.listener, "PLAINTEXT", change),
+        ("admin.listener", &config.admin_listener, "GRPC", change),
+        ("http.listener", &config.http_listener, "HTTP", look),
+    ];
+    for (i, (key, address, name, danger)) in binds.iter().enumerate() {
+        if !address.is_loopback() && !allowed.contains(name) {
+            let reason = format!(
+                "{danger}, for it asks for no authentication; bind 127.0.0.1, or accept that with the line \
+                 `{ALLOW}: [{name}]`"
+            );
+            return Err(s.not_served(key, address, &reason));
+        }
+        if let Some((other, ..)) = binds[..i].iter().find(|(_, earlier, ..)| earlier == address) {
+            let reason = format!("it is the address of '{other}' too; give it a port of its own");
+            return Err(s.not_served(key, address, &reason));
+        }
+    }
+    Ok(())
+}
+
+/// Times that would make a healthy follower fall out of the ISR for ever.
+fn check_times(s: &Settings, config: &BrokerConfig) -> Result<(), ConfigError> {
+    if config.replica_fetch_wait_max_ms * 2 > config.replica_lag_time_max_ms {
+        let reason = "it must be at most half of 'replica.lag.time.max.ms', or followers that wait for \
+                      records would leave the ISR";
+        let key = "replica.fetch.wait.max.ms";
+        return Err(s.not_served(key, config.replica_fetch_wait_max_ms, reason));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

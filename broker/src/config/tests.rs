@@ -25,9 +25,9 @@ fn defaults_are_kafkas_and_loopback() {
     assert_eq!(config.admin_listener.to_string(), "127.0.0.1:9192");
     assert_eq!(config.zookeeper_session_timeout_ms, 18_000);
     assert_eq!(config.replica_lag_time_max_ms, 30_000);
-    assert_eq!(config.log_segment_bytes, 1 << 30);
-    assert_eq!(config.message_max_bytes, 1_048_588);
-    assert!(!config.unclean_leader_election_enable);
+    assert_eq!(config.http_listener.to_string(), "127.0.0.1:9292");
+    assert_eq!(config.topic, TopicConfig::default());
+    assert_eq!(config.log_dirs, [Path::new("/d")]);
     assert_eq!(config.rack, None);
 }
 
@@ -42,19 +42,22 @@ fn every_key_is_read() {
     let config = parse(
         "broker.id: 7\nlog.dirs: /x\nzookeeper.connect: a:1,b:2/root\nzookeeper.session.timeout.ms: 3000\n\
          zookeeper.connection.timeout.ms: 4000\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
-         admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC]\n\
+         admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC, HTTP]\n\
          broker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nmin.insync.replicas: 2\n\
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
          replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
          replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
-         socket.request.max.bytes: 6000\n",
+         socket.request.max.bytes: 6000\nhttp.listener: h:5\nlog.dir.reserve.bytes: 7000\n\
+         num.recovery.threads.per.data.dir: 3\nlog.retention.check.interval.ms: 8\nlog.cleaner.enable: false\n\
+         log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
+         log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n",
     )
     .unwrap();
     assert_eq!(
         config,
         BrokerConfig {
             broker_id: BrokerId(7),
-            log_dir: "/x".into(),
+            log_dirs: vec!["/x".into()],
             zookeeper_connect: ZooKeeperConnect::parse("a:1,b:2/root").unwrap(),
             zookeeper_session_timeout_ms: 3000,
             zookeeper_connection_timeout_ms: 4000,
@@ -62,19 +65,34 @@ fn every_key_is_read() {
             advertised_listener: HostPort::parse("h:2").unwrap(),
             admin_listener: HostPort::parse("10.0.0.1:3").unwrap(),
             advertised_admin_listener: HostPort::parse("h:4").unwrap(),
+            http_listener: HostPort::parse("h:5").unwrap(),
             rack: Some("r1".into()),
             num_partitions: 3,
             default_replication_factor: 2,
-            min_insync_replicas: 2,
-            unclean_leader_election_enable: true,
+            topic: TopicConfig {
+                min_insync_replicas: 2,
+                unclean_leader_election: true,
+                max_message_bytes: 5000,
+                segment_bytes: 2_000_000,
+                ..TopicConfig::default()
+            },
             replica_lag_time_max_ms: 2000,
             replica_fetch_wait_max_ms: 100,
             replica_fetch_max_bytes: 2048,
             replica_fetch_response_max_bytes: 4096,
             high_watermark_checkpoint_interval_ms: 1000,
-            message_max_bytes: 5000,
-            log_segment_bytes: 2_000_000,
             socket_request_max_bytes: 6000,
+            storage: StorageConfig {
+                reserve_bytes: 7000,
+                recovery_threads: 3,
+                retention_check_interval_ms: 8,
+                cleaner_enable: false,
+                cleaner_threads: 2,
+                cleaner_dedupe_buffer_bytes: 2_000_000,
+                cleaner_backoff_ms: 9,
+                cleaner_io_max_bytes_per_second: 10_000,
+                producer_id_expiration_ms: 11,
+            },
         }
     );
 }
@@ -83,7 +101,7 @@ fn every_key_is_read() {
 fn unknown_keys_name_place_and_nearest() {
     refused("broker.idd: 2", &["b.yaml, line 4", "'broker.idd'", "did you mean 'broker.id'?"]);
     refused("zookeeper:\n  conect: a", &["line 5", "'zookeeper.conect'", "'zookeeper.connect'"]);
-    refused("log.retention.hours: 1", &["line 4", "'log.retention.hours'", "not served"]);
+    refused("quota.window.num: 1", &["line 4", "'quota.window.num'", "not served"]);
     refused("broker: {id: 1}", &["'broker.id' is given twice"]);
 }
 
@@ -99,7 +117,12 @@ fn bad_values_name_key_value_and_form() {
     refused("listeners: 127.0.0.1:9", &["PLAINTEXT://host:port"]);
     refused("listeners: SSL://127.0.0.1:9", &["PLAINTEXT://host:port"]);
     refused("unclean.leader.election.enable: yes please", &["true or false"]);
-    refused("message.max.bytes: 99999999999", &["bytes from 1024"]);
+    refused("message.max.bytes: 99999999999", &["a whole number from 0 to 2147483647"]);
+    refused(
+        "log.cleanup.policy: often",
+        &["line 4", "'often'", "delete, compact, or compact,delete"],
+    );
+    refused("log.retention.hours: -2", &["line 4", "'log.retention.hours'", "from -1"]);
     let message = parse("broker.id: x\nlog.dirs: /d\nzookeeper.connect: a").unwrap_err();
     assert!(message.contains("'broker.id' is 'x'"), "{message}");
 }
@@ -120,8 +143,49 @@ fn missing_keys_are_named_with_their_form() {
 #[test]
 fn what_is_not_served_today_is_refused_with_a_sentence() {
     refused("listeners: PLAINTEXT://a:1,PLAINTEXT://b:2", &["one listener"]);
-    let message = parse("broker.id: 1\nlog.dirs: [/a, /b]\nzookeeper.connect: a").unwrap_err();
-    assert!(message.contains("'log.dirs' is '/a,/b'") && message.contains("keep one"), "{message}");
+}
+
+#[test]
+fn several_directories_are_taken_and_none_twice() {
+    let config =
+        |dirs: &str| parse(&format!("broker.id: 1\nzookeeper.connect: a\nlog.dirs: {dirs}"));
+    let two = [Path::new("/a"), Path::new("/b")];
+    assert_eq!(config("[/a, /b]").unwrap().log_dirs, two);
+    assert_eq!(config("/a, /b").unwrap().log_dirs, two);
+    for (bad, said) in
+        [("[/a, /b, /a]", "/a is named twice"), ("/a,,/b", "one or more directories")]
+    {
+        let message = config(bad).unwrap_err();
+        assert!(message.contains("'log.dirs'") && message.contains(said), "{message}");
+    }
+}
+
+#[test]
+fn every_topic_setting_has_its_default_here() {
+    for setting in SETTINGS {
+        let (mut expected, mut value) = (TopicConfig::default(), "1");
+        if setting.read(&mut expected, value).is_err() {
+            value = ["true", "sync", "LogAppendTime", "compact,delete", "100"]
+                .into_iter()
+                .find(|v| setting.read(&mut expected, v).is_ok())
+                .unwrap();
+        }
+        let config = parse(&format!("{LEAST}{}: {value}\n", setting.broker_key));
+        assert_eq!(config.unwrap().topic, expected, "{}", setting.broker_key);
+    }
+    let lags = "log.cleaner.min.compaction.lag.ms: 3\nlog.cleaner.max.compaction.lag.ms: 2";
+    refused(lags, &["'log.cleaner.min.compaction.lag.ms' is '3'", "not be more than"]);
+}
+
+#[test]
+fn the_finest_word_for_a_time_holds() {
+    let retention_ms = |more: &str| parse(&format!("{LEAST}{more}")).unwrap().topic.retention_ms;
+    assert_eq!(retention_ms("log.retention.hours: 2"), 7_200_000);
+    assert_eq!(retention_ms("log.retention.hours: 2\nlog.retention.minutes: 3"), 180_000);
+    assert_eq!(retention_ms("log.retention.minutes: 3\nlog.retention.ms: 4"), 4);
+    assert_eq!(retention_ms("log.retention.hours: -1"), -1);
+    let segment_ms = parse(&format!("{LEAST}log.roll.hours: 1")).unwrap().topic.segment_ms;
+    assert_eq!(segment_ms, 3_600_000);
 }
 
 #[test]
@@ -130,7 +194,8 @@ fn binds_beyond_loopback_need_the_named_opt_in() {
     refused(open, &["'listeners' is '10.1.2.3:9092'", "`security.allow.insecure: [PLAINTEXT]`"]);
     refused("admin.listener: 10.1.2.3:1", &["`security.allow.insecure: [GRPC]`"]);
     refused(&format!("{open}\nsecurity.allow.insecure: [GRPC]"), &["[PLAINTEXT]"]);
-    refused("security.allow.insecure: ALL", &["a list of PLAINTEXT and GRPC"]);
+    refused("http.listener: 10.1.2.3:1", &["see the state", "`security.allow.insecure: [HTTP]`"]);
+    refused("security.allow.insecure: ALL", &["a list of PLAINTEXT, GRPC and HTTP"]);
     assert!(parse(&format!("{LEAST}{open}\nsecurity.allow.insecure: [PLAINTEXT]\n")).is_ok());
     let all = "listeners: PLAINTEXT://0.0.0.0:9092\nsecurity.allow.insecure: [PLAINTEXT]";
     refused(all, &["add `advertised.listeners`"]);
@@ -139,6 +204,7 @@ fn binds_beyond_loopback_need_the_named_opt_in() {
 #[test]
 fn contradictions_are_refused() {
     refused("admin.listener: 127.0.0.1:9092", &["port of its own"]);
+    refused("http.listener: 127.0.0.1:9192", &["'admin.listener'", "port of its own"]);
     refused("replica.lag.time.max.ms: 600", &["at most half of 'replica.lag.time.max.ms'"]);
 }
 
@@ -151,7 +217,7 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn the_readme_lists_every_key_with_its_default() {
     let readme = include_str!("../../../README.md");
-    for Key { name, default, .. } in KEYS {
+    for Key { name, default, .. } in KEYS.iter() {
         let shown = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let row = format!("| `{name}` | {shown} |");
         assert!(readme.contains(&row), "README.md has no row that begins with {row}");

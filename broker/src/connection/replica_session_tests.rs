@@ -246,7 +246,7 @@ async fn a_replica_that_was_opened_anew_is_found_in_place_of_the_old_one() {
     let mut rig = Rig::new().await;
     rig.ask(first(0)).unwrap();
     rig.hosted.retire();
-    rig.disk.log_dir.delete(&tp("t", 0)).unwrap();
+    rig.disk.storage.delete_all(&[tp("t", 0)]).unwrap();
     rig.hosted = rig.disk.host(&rig.node, tp("t", 0));
     state(&rig.node, &rig.hosted, push(1, 1, &[1, 2]));
     rig.ask(next(0)).unwrap();

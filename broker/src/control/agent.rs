@@ -4,10 +4,10 @@
 //! run at the same time. The rules: R4 (which pushes are obeyed), R7 (when the lost-tail mark goes), R22 (which
 //! deletes are obeyed, tombstones), R27 and R28 (incarnations and stray directories).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use barnabas_log::{LogConfig, LogDir};
+use barnabas_log::LogConfig;
 use barnabas_proto::convert::{Report, StateUpdate};
 use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
@@ -16,9 +16,9 @@ use barnabas_types::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::flush::Flusher;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
+use crate::storage::{Flushers, OpenError, Opened, Storage, Wanted};
 
 /// Messages that wait for the agent; each push stream has one update in flight, so this is never near full.
 const AGENT_QUEUE_MAX: usize = 64;
@@ -34,6 +34,7 @@ enum Message {
 #[derive(Clone)]
 pub struct AgentHandle {
     sender: mpsc::Sender<Message>,
+    storage: Arc<Storage>,
 }
 
 impl AgentHandle {
@@ -67,8 +68,9 @@ impl AgentHandle {
         let _ = self.sender.try_send(Message::Checkpoint);
     }
 
-    /// Flushes every log, writes the clean marker, and ends the agent.
+    /// Ends what is being opened, flushes every log, writes the clean markers, and ends the agent.
     pub async fn stop(&self) {
+        self.storage.opening().stop();
         let (sender, receiver) = oneshot::channel();
         if self.sender.send(Message::Stop(sender)).await.is_ok() {
             let _ = receiver.await;
@@ -79,9 +81,12 @@ impl AgentHandle {
 /// See the module's head.
 pub struct Agent {
     node: Arc<Node>,
-    log_dir: LogDir,
-    flusher: Arc<Flusher>,
+    storage: Arc<Storage>,
+    /// The flush threads of each directory, in their order; none for one that is offline.
+    flushers: Flushers,
     broker_epoch: Option<BrokerEpoch>,
+    /// The first one: topics of a later czxid are younger than this process.
+    first_broker_epoch: Option<BrokerEpoch>,
     controller_epoch: ControllerEpoch,
     /// Version of the newest image that was applied in the present controller's term.
     version: u64,
@@ -99,26 +104,27 @@ impl Agent {
     #[must_use]
     pub fn start(
         node: Arc<Node>,
-        log_dir: LogDir,
-        flusher: Arc<Flusher>,
+        storage: Arc<Storage>,
+        flushers: Flushers,
         tail_lost: watch::Sender<bool>,
     ) -> AgentHandle {
         let (sender, receiver) = mpsc::channel(AGENT_QUEUE_MAX);
-        tokio::spawn(Self::new(node, log_dir, flusher, tail_lost).run(receiver));
-        AgentHandle { sender }
+        tokio::spawn(Self::new(node, storage.clone(), flushers, tail_lost).run(receiver));
+        AgentHandle { sender, storage }
     }
 
     fn new(
         node: Arc<Node>,
-        log_dir: LogDir,
-        flusher: Arc<Flusher>,
+        storage: Arc<Storage>,
+        flushers: Flushers,
         tail_lost: watch::Sender<bool>,
     ) -> Self {
         Self {
             node,
-            log_dir,
-            flusher,
+            storage,
+            flushers,
             broker_epoch: None,
+            first_broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
             version: 0,
             tombstones: BTreeMap::new(),
@@ -173,6 +179,7 @@ impl Agent {
 
     fn registered(&mut self, broker_epoch: BrokerEpoch, controller_epoch_min: ControllerEpoch) {
         self.broker_epoch = Some(broker_epoch);
+        self.first_broker_epoch.get_or_insert(broker_epoch);
         if controller_epoch_min > self.controller_epoch {
             (self.controller_epoch, self.version) = (controller_epoch_min, 0);
         }
@@ -218,18 +225,111 @@ impl Agent {
         for (name, topic) in &update.delta.topics {
             for (index, partition) in &topic.partitions {
                 let tp = TopicPartition { topic: name.clone(), partition: *index };
-                self.partition(mine, &tp, topic, partition);
-                touched.push(tp);
+                touched.push((tp, topic, partition));
             }
+        }
+        self.open_missing(mine, &touched);
+        if self.storage.opening().is_stopped() {
+            return Err(Condition::UnknownOutcome("the broker is stopping"));
+        }
+        for (tp, topic, partition) in &touched {
+            self.partition(mine, tp, topic, partition);
         }
         if update.delta.full {
             self.sweep(mine);
         }
         self.consider_tail_mark(mine);
-        Ok(touched.into_iter().filter_map(|tp| self.report(tp)).collect())
+        Ok(touched.into_iter().filter_map(|(tp, ..)| self.report(tp)).collect())
     }
 
-    /// Brings one partition to the pushed state.
+    /// Opens, several at a time, what is assigned here and not hosted yet. Replicas of an earlier life of a topic end first.
+    fn open_missing(
+        &mut self,
+        mine: BrokerEpoch,
+        states: &[(TopicPartition, &TopicImage, &Partition)],
+    ) {
+        let (mut wanted, mut of) = (Vec::new(), Vec::new());
+        for (tp, topic, partition) in states {
+            let assigned = partition.assigned_replicas.contains(&self.node.me);
+            match self.node.partitions.get(tp.topic.as_str(), tp.partition) {
+                Some(hosted) if hosted.incarnation >= topic.incarnation => continue,
+                // Its directory is renamed away by the open; where the new life has no replica here, it goes at once.
+                Some(older) => self.drop_replica(&older, mine, !assigned),
+                None => {}
+            }
+            if self.may_open(assigned, tp, topic, partition) {
+                let first = self.first_broker_epoch.unwrap_or_default();
+                wanted.push(Wanted {
+                    partition: tp.clone(),
+                    topic_id: topic.incarnation.topic_id,
+                    config: LogConfig::from(&topic.config),
+                    is_new: topic.incarnation.czxid > first.0,
+                });
+                of.push((topic.incarnation, partition.state.leader_epoch));
+            }
+        }
+        let results = self.storage.open_all(&wanted);
+        for ((wanted, (incarnation, leader_epoch)), result) in
+            wanted.into_iter().zip(of).zip(results)
+        {
+            match result {
+                Ok(opened) => self.host(wanted.partition, incarnation, opened),
+                Err(OpenError::Stopping) => {}
+                Err(error) => self.not_opened(wanted.partition, leader_epoch, &error),
+            }
+        }
+    }
+
+    /// Whether the replica is assigned here and no tombstone is newer (R22b).
+    fn may_open(
+        &mut self,
+        assigned: bool,
+        tp: &TopicPartition,
+        topic: &TopicImage,
+        partition: &Partition,
+    ) -> bool {
+        if !assigned {
+            self.offline.remove(tp);
+            return false;
+        }
+        let asked =
+            (topic.incarnation, partition.state.leader_epoch, partition.state.partition_epoch);
+        self.tombstones.get(tp).is_none_or(|stone| asked > *stone)
+    }
+
+    fn not_opened(&mut self, tp: TopicPartition, leader_epoch: LeaderEpoch, error: &OpenError) {
+        let text = error.to_string();
+        if self.offline.get(&tp) != Some(&text) {
+            let (topic, partition) = (&tp.topic, tp.partition);
+            tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "the log cannot be opened; this replica is offline, and opening it is tried again and again");
+            self.offline.insert(tp, text);
+        }
+    }
+
+    fn host(&mut self, tp: TopicPartition, incarnation: Incarnation, (log, directory): Opened) {
+        let Some(flusher) = self.flushers[directory.index()].clone() else { return };
+        self.offline.remove(&tp);
+        let checkpointed =
+            self.storage.high_watermark_of(&directory, &tp).unwrap_or(log.log_start());
+        let state = LogState {
+            log_start: log.log_start(),
+            log_end: log.log_end(),
+            flushed: log.flushed(),
+            high_watermark: checkpointed.max(log.log_start()).min(log.log_end()),
+            epochs: log.epochs().clone(),
+        };
+        let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
+        let replica = Replica::new(self.node.me, state, options);
+        let hosted = Arc::new(Hosted::new(tp, incarnation, replica, log, (directory, flusher)));
+        if let Some(broker_epoch) = self.broker_epoch {
+            let mut after = Aftermath::default();
+            hosted.registered(self.node.now(), broker_epoch, &mut after);
+            self.settle(&hosted, after);
+        }
+        self.node.partitions.insert(hosted);
+    }
+
+    /// Brings one partition to the pushed state, if it is hosted here.
     fn partition(
         &mut self,
         mine: BrokerEpoch,
@@ -237,21 +337,9 @@ impl Agent {
         topic: &TopicImage,
         partition: &Partition,
     ) {
-        let assigned = partition.assigned_replicas.contains(&self.node.me);
         let known = self.node.partitions.get(tp.topic.as_str(), tp.partition);
-        let hosted = match known {
-            Some(hosted) if hosted.incarnation > topic.incarnation => return,
-            Some(hosted) if hosted.incarnation == topic.incarnation => hosted,
-            Some(older) => {
-                // Its directory is renamed away by the open; where the new life has no replica here, it goes at once.
-                self.drop_replica(&older, mine, !assigned);
-                let Some(hosted) = self.open_if(assigned, tp, topic, partition) else { return };
-                hosted
-            }
-            None => {
-                let Some(hosted) = self.open_if(assigned, tp, topic, partition) else { return };
-                hosted
-            }
+        let Some(hosted) = known.filter(|hosted| hosted.incarnation == topic.incarnation) else {
+            return;
         };
         let push = StatePush {
             controller_epoch: self.controller_epoch,
@@ -271,77 +359,24 @@ impl Agent {
         }
     }
 
-    /// Opens the replica, unless it is not assigned here or a tombstone is newer (R22b).
-    fn open_if(
-        &mut self,
-        assigned: bool,
-        tp: &TopicPartition,
-        topic: &TopicImage,
-        partition: &Partition,
-    ) -> Option<Arc<Hosted>> {
-        if !assigned {
-            self.offline.remove(tp);
-            return None;
-        }
-        let asked =
-            (topic.incarnation, partition.state.leader_epoch, partition.state.partition_epoch);
-        if self.tombstones.get(tp).is_some_and(|stone| asked <= *stone) {
-            return None;
-        }
-        let config = LogConfig::from(&topic.config);
-        let log = match self.log_dir.open(tp, topic.incarnation.topic_id, config) {
-            Ok(log) => log,
-            Err(error) => {
-                let text = error.to_string();
-                if self.offline.get(tp) != Some(&text) {
-                    let (topic, partition) = (&tp.topic, tp.partition);
-                    let leader_epoch = asked.1;
-                    tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "the log cannot be opened; this replica is offline, and opening it is tried again and again");
-                    self.offline.insert(tp.clone(), text);
-                }
-                return None;
-            }
-        };
-        self.offline.remove(tp);
-        let checkpointed = self.log_dir.high_watermark_of(tp).unwrap_or(log.log_start());
-        let state = LogState {
-            log_start: log.log_start(),
-            log_end: log.log_end(),
-            flushed: log.flushed(),
-            high_watermark: checkpointed.max(log.log_start()).min(log.log_end()),
-            epochs: log.epochs().clone(),
-        };
-        let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
-        let replica = Replica::new(self.node.me, state, options);
-        let hosted = Arc::new(Hosted::new(
-            tp.clone(),
-            topic.incarnation,
-            replica,
-            log,
-            self.flusher.clone(),
-        ));
-        if let Some(broker_epoch) = self.broker_epoch {
-            let mut after = Aftermath::default();
-            hosted.registered(self.node.now(), broker_epoch, &mut after);
-            self.settle(&hosted, after);
-        }
-        self.node.partitions.insert(hosted.clone());
-        Some(hosted)
-    }
-
     /// Tries again what could not be opened (too many open files, a full disk): the controller, to whom the push counts as
     /// applied, will not push an unchanged state again.
     fn open_offline(&mut self) {
         let Some(mine) = self.broker_epoch.filter(|_| !self.offline.is_empty()) else { return };
         let image = self.node.view.image();
+        let mut states = Vec::new();
         for tp in self.offline.keys().cloned().collect::<Vec<_>>() {
             let topic = image.topics.get(&tp.topic);
             match topic.and_then(|topic| Some((topic, topic.partitions.get(&tp.partition)?))) {
-                Some((topic, partition)) => self.partition(mine, &tp, topic, partition),
+                Some((topic, partition)) => states.push((tp, topic, partition)),
                 None => {
                     self.offline.remove(&tp);
                 }
             }
+        }
+        self.open_missing(mine, &states);
+        for (tp, topic, partition) in &states {
+            self.partition(mine, tp, topic, partition);
         }
     }
 
@@ -383,16 +418,9 @@ impl Agent {
             return;
         }
         self.swept = true;
-        match self.log_dir.partitions() {
-            Ok(found) => {
-                let gone: Vec<_> =
-                    found.into_iter().map(|(tp, _)| tp).filter(|tp| !wanted(tp)).collect();
-                self.delete_directories(&gone);
-            }
-            Err(error) => {
-                tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "the data directory cannot be listed; nothing is swept");
-            }
-        }
+        let mut gone = self.storage.partitions();
+        gone.retain(|tp| !wanted(tp));
+        self.delete_directories(&gone);
     }
 
     /// Ends a replica: nobody is assigned any more, so waiters end and followers are told.
@@ -433,7 +461,7 @@ impl Agent {
     }
 
     fn delete_directories(&self, partitions: &[TopicPartition]) {
-        let result = self.log_dir.delete_all(partitions);
+        let result = self.storage.delete_all(partitions);
         for tp in partitions {
             let (topic, partition) = (&tp.topic, tp.partition);
             tracing::info!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "replica deleted");
@@ -460,7 +488,7 @@ impl Agent {
             })
         });
         if confirmed {
-            match self.log_dir.clear_tail_lost() {
+            match self.storage.clear_tail_lost() {
                 Ok(()) => {
                     self.tail_lost.send_replace(false);
                     tracing::info!(target: "state_change", broker_epoch = %mine, "the lost-tail mark is cleared: every replica is in its ISR again");
@@ -485,18 +513,13 @@ impl Agent {
     }
 
     fn checkpoint(&mut self) {
-        let high_watermarks: BTreeMap<_, _> = self
-            .node
-            .partitions
-            .all()
-            .iter()
-            .map(|hosted| (hosted.topic_partition.clone(), hosted.high_watermark()))
-            .collect();
-        if let Err(error) = self.log_dir.write_high_watermarks(&high_watermarks) {
-            tracing::error!(%error, "the high watermarks cannot be checkpointed");
+        let mut high_watermarks = vec![BTreeMap::new(); self.storage.directories().len()];
+        for hosted in self.node.partitions.all() {
+            let of_directory = &mut high_watermarks[hosted.directory.index()];
+            of_directory.insert(hosted.topic_partition.clone(), hosted.high_watermark());
         }
-        if let Err(error) = self.log_dir.write_recovery_points() {
-            tracing::error!(%error, "the recovery points cannot be checkpointed");
+        for (directory, error) in self.storage.checkpoint(high_watermarks) {
+            tracing::error!(directory = %directory.path().display(), %error, "high watermarks and recovery points cannot be checkpointed");
         }
     }
 
@@ -504,17 +527,20 @@ impl Agent {
         // Nothing is written any more; what a follower's answer under way still brings finds the log closed.
         self.node.followers.stop_all();
         self.checkpoint();
-        let mut clean = true;
+        let mut queues = vec![VecDeque::new(); self.storage.directories().len()];
         for hosted in self.node.partitions.all() {
+            queues[hosted.directory.index()].push_back(hosted);
+        }
+        self.storage.on_threads(queues, &|_, hosted: Arc<Hosted>| {
             if let Err(error) = hosted.close() {
-                clean = false;
                 let (topic, partition) =
                     (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-                tracing::error!(target: "state_change", %topic, partition, %error, "the log is not cleanly closed; no clean marker is written");
+                tracing::error!(target: "state_change", %topic, partition, %error, "the log is not cleanly closed; its directory gets no clean marker");
             }
-        }
-        if let Err(error) = self.log_dir.close(clean) {
-            tracing::error!(%error, "the clean marker cannot be written; the next start recovers the logs");
+        });
+        // A directory with a log that was not closed well keeps the marker away by itself.
+        for (directory, error) in self.storage.close(true) {
+            tracing::error!(directory = %directory.path().display(), %error, "the clean marker cannot be written; the next start recovers the logs");
         }
     }
 

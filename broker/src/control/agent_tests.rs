@@ -22,9 +22,9 @@ impl Rig {
     /// Registered; controllers from epoch 3 on are obeyed.
     fn new() -> Self {
         let (node, disk) = (node(), Disk::new());
-        let flusher = disk.flusher(&node);
-        let Disk { log_dir, temp, .. } = disk;
-        let agent = Agent::new(node.clone(), log_dir, flusher, watch::channel(false).0);
+        let flushers = vec![Some(disk.flusher(&node))];
+        let Disk { storage, temp, .. } = disk;
+        let agent = Agent::new(node.clone(), storage, flushers, watch::channel(false).0);
         let mut rig = Self { agent, node, temp, version: 0 };
         rig.agent.registered(MY_EPOCH, ControllerEpoch(3));
         rig
@@ -120,7 +120,7 @@ async fn r22_a_tombstone_keeps_out_what_is_older_than_the_deletion() {
     for late in [5, 6] {
         let topics = topic(LIFE, late, &[1]);
         let image = &topics[&tp("t", 0).topic];
-        rig.agent.partition(MY_EPOCH, &tp("t", 0), image, &image.partitions[&0]);
+        rig.agent.open_missing(MY_EPOCH, &[(tp("t", 0), image, &image.partitions[&0])]);
         assert!(rig.hosted().is_none(), "epoch {late}");
     }
     rig.update(3, changed(topic(LIFE, 7, &[1]))).unwrap();
@@ -155,7 +155,9 @@ async fn r28_the_next_life_of_a_topic_that_has_no_replica_here_leaves_no_directo
 #[tokio::test]
 async fn r28_directories_of_which_nobody_speaks_go_with_the_first_full_state() {
     let mut rig = Rig::new();
-    drop(rig.agent.log_dir.open(&tp("gone", 3), LIFE.topic_id, LogConfig::default()).unwrap());
+    let (partition, topic_id, config) = (tp("gone", 3), LIFE.topic_id, LogConfig::default());
+    let gone = Wanted { partition, topic_id, config, is_new: true };
+    drop(rig.agent.storage.open_all(&[gone]));
     assert!(rig.directory("gone-3").exists());
     rig.update(3, changed(topic(LIFE, 5, &[1]))).unwrap();
     assert!(rig.directory("gone-3").exists(), "a part of the state says nothing of the rest");
@@ -188,6 +190,7 @@ async fn a_stop_closes_every_log_and_leaves_the_clean_marker() {
     produce(&rig.node, &hosted, Acks::None, 0, None);
     rig.agent.stop();
     assert!(rig.directory(".kafka_cleanshutdown").exists());
-    assert_eq!(rig.agent.log_dir.high_watermark_of(&tp("t", 0)), Some(Offset(1)));
-    assert_eq!(rig.agent.log_dir.recovery_point_of(&tp("t", 0)), Some(Offset(1)));
+    let log_dir = hosted.directory.log_dir().unwrap();
+    assert_eq!(log_dir.high_watermark_of(&tp("t", 0)), Some(Offset(1)));
+    assert_eq!(log_dir.recovery_point_of(&tp("t", 0)), Some(Offset(1)));
 }

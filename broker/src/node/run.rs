@@ -12,10 +12,9 @@ use barnabas_controller::{
     AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService,
     Defaults, Membership, Running,
 };
-use barnabas_log::{LogDir, LogError};
+use barnabas_log::LogError;
 use barnabas_proto::PUSH_BYTES_MAX;
 use barnabas_proto::v1::broker_control_server::BrokerControlServer;
-use barnabas_types::TopicConfig;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -26,8 +25,8 @@ use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
 use crate::control::{Agent, AgentHandle, Proposals, PushService};
-use crate::flush::Flusher;
 use crate::partition::{Aftermath, Flush, Outward};
+use crate::storage::{Locked, Owner};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
@@ -102,44 +101,46 @@ async fn life(
 ) -> Result<(), StartError> {
     let kafka = bind(&config.listener, "listeners").await?;
     let grpc = bind(&config.admin_listener, "admin.listener").await?;
-    let mut log_dir = LogDir::lock(&config.log_dir)?;
-    let opened = match barnabas_controller::open(zookeeper(config, &log_dir)).await {
+    let locked = Locked::lock(&config.log_dirs)?;
+    let opened = match barnabas_controller::open(zookeeper(config, &locked)).await {
         Ok(opened) => opened,
         Err(error) => {
-            log_dir.abandon();
+            locked.abandon();
             return Err(error.into());
         }
     };
     let cluster_id = opened.cluster_id().clone();
-    let directory_id = log_dir.bind(config.broker_id, &cluster_id)?;
-    if log_dir.is_new() && opened.has_topics() {
-        // R6: this broker may have been here before, with another directory.
-        log_dir.mark_tail_lost()?;
-    }
-    let start = log_dir.begin()?;
+    let start = locked.start(&Owner {
+        broker_id: config.broker_id,
+        cluster_id: cluster_id.clone(),
+        has_topics: opened.has_topics(),
+        recovery_threads: config.storage.recovery_threads,
+    })?;
     let registration = BrokerNode {
         host: config.advertised_listener.host.clone(),
         port: config.advertised_listener.port,
         control_address: config.advertised_admin_listener.to_string(),
         rack: config.rack.clone(),
-        directory_id,
-        tail_lost: start.tail_lost,
+        directory_id: start.directory_id,
+        tail_lost: start.kind.tail_lost,
         timestamp_ms: now_ms(),
     };
     let running = match opened.start(registration.clone()).await {
         Ok(running) => running,
         Err(error) => {
-            if start.clean {
-                // Nothing was opened: the next start need not recover.
-                log_dir.close(true)?;
-            }
-            log_dir.abandon();
+            start.storage.abandon();
             return Err(error.into());
         }
     };
+    start.storage.remember_directories();
+    for directory in start.storage.directories() {
+        if let Some(reason) = directory.offline_reason() {
+            tracing::error!(directory = %directory.path().display(), %reason, "the log directory is offline, and so are the partitions in it");
+        }
+    }
     tracing::info!(
         target: "controller", broker = %config.broker_id, broker_epoch = %running.broker_epoch,
-        cluster = %cluster_id, clean = start.clean, tail_lost = start.tail_lost, "registered"
+        cluster = %cluster_id, clean = start.kind.clean, tail_lost = start.kind.tail_lost, "registered"
     );
     let view = Arc::new(View::new(config.broker_id, cluster_id.clone()));
     let controller =
@@ -154,10 +155,11 @@ async fn life(
         control: control.handle().clone(),
         data: data.handle().clone(),
     });
-    let (tail_lost, mark) = watch::channel(start.tail_lost);
+    let (tail_lost, mark) = watch::channel(start.kind.tail_lost);
     let outward: Weak<dyn Outward> = Arc::downgrade(&node) as _;
-    let flusher = Flusher::start(&log_dir, outward).map_err(StartError::Runtime)?;
-    let agent = Agent::start(node.clone(), log_dir, flusher, tail_lost);
+    let storage = Arc::new(start.storage);
+    let flushers = storage.start_flushers(&outward);
+    let agent = Agent::start(node.clone(), storage, flushers, tail_lost);
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -219,23 +221,17 @@ async fn bind(address: &HostPort, key: &'static str) -> Result<TcpListener, Star
     TcpListener::bind(found.as_slice()).await.map_err(refused)
 }
 
-fn zookeeper(config: &BrokerConfig, log_dir: &LogDir) -> Config {
+fn zookeeper(config: &BrokerConfig, locked: &Locked) -> Config {
     Config {
         broker_id: config.broker_id,
-        cluster_id: log_dir.meta().map(|meta| meta.cluster_id.clone()),
+        cluster_id: locked.cluster_id(),
         zookeeper_connect: config.zookeeper_connect.to_string(),
         session_timeout_ms: config.zookeeper_session_timeout_ms,
         connection_timeout_ms: config.zookeeper_connection_timeout_ms,
         defaults: Defaults {
             num_partitions: config.num_partitions,
             default_replication_factor: config.default_replication_factor,
-            topic: TopicConfig {
-                min_insync_replicas: config.min_insync_replicas,
-                unclean_leader_election: config.unclean_leader_election_enable,
-                segment_bytes: config.log_segment_bytes,
-                max_message_bytes: config.message_max_bytes,
-                ..TopicConfig::default()
-            },
+            topic: config.topic,
         },
     }
 }

@@ -23,6 +23,7 @@ use super::flushing::Flushing;
 use super::inner::{Inner, Input};
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
+use crate::storage::Directory;
 
 /// Sessions and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
 const WATCHERS_MAX: usize = 4096;
@@ -37,6 +38,8 @@ pub struct Hosted {
     pub incarnation: Incarnation,
     /// Who flushes it: the threads of its data directory.
     pub(super) flusher: Arc<Flusher>,
+    /// Where its log lies.
+    pub directory: Arc<Directory>,
     inner: Mutex<Inner>,
     /// A background flush has ended.
     flushed: Condvar,
@@ -72,13 +75,14 @@ impl Hosted {
         incarnation: Incarnation,
         replica: Replica,
         log: Log,
-        flusher: Arc<Flusher>,
+        (directory, flusher): (Arc<Directory>, Arc<Flusher>),
     ) -> Self {
         let high_watermark = AtomicI64::new(replica.high_watermark().0);
         Self {
             topic_partition,
             incarnation,
             flusher,
+            directory,
             inner: Mutex::new(Inner {
                 replica,
                 log,

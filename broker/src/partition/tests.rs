@@ -148,7 +148,8 @@ async fn a_close_waits_for_the_flush_that_is_under_way() {
     hosted.with_log(|log| log.flush_done(&plan, result)).unwrap();
     hosted.flush_ended();
     closing.join().unwrap().unwrap();
-    assert!(disk.log_dir.close(true).unwrap(), "cleanly");
+    assert!(disk.storage.close(true).is_empty());
+    assert!(disk.temp.path().join(".kafka_cleanshutdown").exists(), "cleanly");
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn r16_a_replica_that_was_taken_out_notes_no_recovery_point_any_more() {
         panic!("there is something to flush")
     };
     hosted.retire();
-    disk.log_dir.delete(&tp("t", 0)).unwrap();
+    disk.storage.delete_all(&[tp("t", 0)]).unwrap();
     assert!(hosted.with_log(|log| log.flush_done(&plan, Ok(()))).is_err());
-    assert_eq!(disk.log_dir.recovery_point_of(&tp("t", 0)), None);
+    assert_eq!(hosted.directory.log_dir().unwrap().recovery_point_of(&tp("t", 0)), None);
 }

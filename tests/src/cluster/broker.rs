@@ -22,11 +22,12 @@ const END_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Ports {
     pub(super) kafka: u16,
     pub(super) admin: u16,
+    pub(super) http: u16,
 }
 
 impl Ports {
     pub(super) fn free() -> io::Result<Self> {
-        Ok(Self { kafka: free_port()?, admin: free_port()? })
+        Ok(Self { kafka: free_port()?, admin: free_port()?, http: free_port()? })
     }
 }
 
@@ -92,6 +93,12 @@ impl Broker {
         self.shim.as_ref().expect("a cluster with a preloaded shim")
     }
 
+    /// Its log directory, the first if it has several.
+    #[must_use]
+    pub fn log_dir(&self) -> &Path {
+        &self.config.log_dirs[0]
+    }
+
     /// The file with the configuration.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {
@@ -132,7 +139,7 @@ impl Broker {
     /// # Errors
     /// The program is not there, or the system starts no process.
     pub fn start(&mut self) -> Outcome<()> {
-        let roots = [self.config.log_dir.clone()];
+        let roots = self.config.log_dirs.clone();
         let log = || File::options().create(true).append(true).open(self.file("log"));
         let child = Command::new(program()?)
             .args(["broker", "--config"])
@@ -197,7 +204,10 @@ impl Broker {
         if self.runs() {
             return Err(format!("broker {} runs", self.id).into());
         }
-        Ok(fs::remove_dir_all(&self.config.log_dir)?)
+        for log_dir in &self.config.log_dirs {
+            fs::remove_dir_all(log_dir)?;
+        }
+        Ok(())
     }
 
     /// Waits until the process has ended by itself or by a signal.

@@ -150,9 +150,10 @@ impl Cluster {
         };
         let text = format!(
             "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
-             zookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
+             http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
             ports.kafka,
             ports.admin,
+            ports.http,
             options.session_timeout_ms,
             self.directory.join(format!("broker-{id}")).display(),
             options.config,

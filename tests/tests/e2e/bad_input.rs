@@ -25,6 +25,7 @@ fn right(folder: &Path, zookeeper: &str) -> Outcome<Vec<(&'static str, String)>>
         ("broker.id", "9".to_owned()),
         ("listeners", format!("PLAINTEXT://127.0.0.1:{}", free_port()?)),
         ("admin.listener", format!("127.0.0.1:{}", free_port()?)),
+        ("http.listener", format!("127.0.0.1:{}", free_port()?)),
         ("zookeeper.connect", zookeeper.to_owned()),
         ("zookeeper.session.timeout.ms", "3000".to_owned()),
         ("zookeeper.connection.timeout.ms", "2000".to_owned()),
@@ -72,7 +73,7 @@ async fn a_broker_that_cannot_start_says_why_and_changes_nothing() -> Outcome<()
     let file = configuration(&folder, &with(good()?, "broker.id", 1))?;
     refused(&file, &["broker", "1"]).await?;
 
-    let locked = cluster.broker(1).config().log_dir.display().to_string();
+    let locked = cluster.broker(1).log_dir().display().to_string();
     let file = configuration(&folder, &with(good()?, "log.dirs", &locked))?;
     refused(&file, &[&locked]).await?;
 
@@ -104,7 +105,7 @@ async fn a_broker_that_cannot_start_says_why_and_changes_nothing() -> Outcome<()
 async fn a_directory_of_another_cluster_or_broker_is_refused() -> Outcome<()> {
     let mut cluster = Cluster::start(Options::default()).await?;
     cluster.broker(3).terminate().await?;
-    let meta = cluster.broker(3).config().log_dir.join("meta.properties");
+    let meta = cluster.broker(3).log_dir().join("meta.properties");
     let original = fs::read_to_string(&meta)?;
     let id = |text: &str, key: &str| {
         text.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned).unwrap_or_default()

@@ -134,8 +134,7 @@ async fn r6_a_wiped_replica_comes_back_from_the_others() -> Outcome<()> {
     cluster.broker(2).start()?;
     cluster.until_healed_since("t", 3, &before).await?;
     assert_eq!(consume(&cluster, "t")?, (0..2000).collect::<Vec<_>>());
-    let log_dirs: Vec<_> =
-        cluster.brokers().map(|broker| broker.config().log_dir.clone()).collect();
+    let log_dirs: Vec<_> = cluster.brokers().map(|broker| broker.log_dir().to_owned()).collect();
     let log_dirs: Vec<_> = log_dirs.iter().map(std::path::PathBuf::as_path).collect();
     for partition in 0..4 {
         assert!(barnabas_tests::replicas::identical(&log_dirs, "t", partition)? > 0);

@@ -1,0 +1,77 @@
+//! One log directory while the broker runs: online or offline, and how much room it has.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use barnabas_log::LogDir;
+
+/// One of `log.dirs`.
+#[derive(Debug)]
+pub struct Directory {
+    index: usize,
+    path: PathBuf,
+    /// `None` if it could not be locked or read at the start.
+    log_dir: Option<LogDir>,
+    /// Why it is offline; once it is, it stays so until the broker restarts: what it holds may be anything.
+    offline: OnceLock<String>,
+    unread: bool,
+}
+
+impl Directory {
+    /// `offline` says why it is not to be used.
+    pub(super) fn new(
+        index: usize,
+        path: PathBuf,
+        log_dir: Option<LogDir>,
+        offline: Option<String>,
+    ) -> Self {
+        let unread = offline.is_some();
+        let offline = offline.map_or_else(OnceLock::new, OnceLock::from);
+        Self { index, path, log_dir, offline, unread }
+    }
+
+    pub(super) fn into_log_dir(self) -> Option<LogDir> {
+        self.log_dir
+    }
+
+    /// Its place in `log.dirs`, from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself, also if it has failed since the start.
+    #[must_use]
+    pub fn log_dir(&self) -> Option<&LogDir> {
+        self.log_dir.as_ref()
+    }
+
+    /// The directory itself, if it is online.
+    #[must_use]
+    pub fn usable(&self) -> Option<&LogDir> {
+        self.log_dir.as_ref().filter(|_| self.offline.get().is_none())
+    }
+
+    /// Why it is offline; `None`: it is online.
+    #[must_use]
+    pub fn offline_reason(&self) -> Option<&str> {
+        self.offline.get().map(String::as_str)
+    }
+
+    /// Whether it was offline from the start on, so that nobody knows what it holds.
+    #[must_use]
+    pub fn was_never_read(&self) -> bool {
+        self.unread
+    }
+
+    /// Takes it out of use until the broker restarts. `false` if it was offline already.
+    pub fn fail(&self, reason: String) -> bool {
+        self.offline.set(reason).is_ok()
+    }
+}
