@@ -6,6 +6,7 @@ mod elections;
 mod healing;
 mod hostile;
 mod idle;
+mod kafka_dump;
 mod main_job;
 #[cfg(target_os = "linux")]
 mod power_cuts;
