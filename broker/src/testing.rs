@@ -17,7 +17,9 @@ use tokio::sync::watch;
 use crate::connection::{Out, Slot};
 use crate::flush::Flusher;
 use crate::node::{Node, Options, Parts};
-use crate::partition::{Aftermath, AppendResult, Flush, Hosted, Outward, PendingProduce};
+use crate::partition::{
+    Aftermath, AppendResult, Flush, Hosted, Outward, PendingProduce, ProduceResult,
+};
 use crate::storage::{Locked, Owner, Storage, Wanted};
 use crate::view::View;
 
@@ -212,6 +214,20 @@ pub(crate) async fn sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (listener.accept().await.unwrap().0, client)
+}
+
+/// A produce request over one partition that hands its result on.
+pub(crate) fn pending_with(
+    out: &Arc<Out>,
+    told: impl Fn(ProduceResult) + Send + Sync + 'static,
+) -> Arc<PendingProduce> {
+    let encode = move |results: &[Option<ProduceResult>]| {
+        told(
+            results[0].clone().expect("a request is encoded when all its partitions have answered"),
+        );
+        Vec::new()
+    };
+    Arc::new(PendingProduce::new(out.clone(), out.reserve(), 1, Box::new(encode)))
 }
 
 /// A produce request over `partitions` partitions that answers one byte each: 0 for success, 1 for an error.

@@ -168,6 +168,25 @@ async fn records_that_come_between_two_requests_are_not_forgotten() {
 }
 
 #[tokio::test]
+async fn records_on_their_way_are_not_sent_again_to_a_position_that_overtook_them() {
+    let mut rig = Rig::new().await;
+    rig.ask(first(0)).unwrap();
+    rig.produce(0);
+    assert!(!rig.waits());
+    // The follower has flushed something and says so before it sees that answer.
+    rig.ask(ReplicaFetchRequest { overtakes: true, ..next(0) }).unwrap();
+    rig.produce(1);
+    assert!(rig.waits());
+    assert!(matches!(rig.answer().await[..], [(0, 0, Ok((_, 1..)))]));
+    // It stands elsewhere now, or at the same place again: both are answered.
+    rig.ask(ReplicaFetchRequest { overtakes: true, ..next(1) }).unwrap();
+    assert_eq!(rig.answer().await, [], "the request that was held");
+    assert!(matches!(rig.answer().await[..], [(0, 1, Ok((_, 1..)))]));
+    rig.ask(next(1)).unwrap();
+    assert!(matches!(rig.answer().await[..], [(0, 1, Ok((_, 1..)))]), "it asks again");
+}
+
+#[tokio::test]
 async fn a_higher_high_watermark_waits_for_the_end_of_the_poll_and_is_then_told() {
     let mut rig = Rig::new().await;
     rig.produce(0);

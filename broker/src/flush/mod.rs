@@ -9,3 +9,6 @@ mod queue;
 mod timer;
 
 pub use flusher::{FlushCounts, Flusher};
+
+#[cfg(test)]
+mod tests;

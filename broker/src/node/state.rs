@@ -132,10 +132,12 @@ impl Outward for Node {
     fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure) {
         let (topic, index) =
             (&partition.topic_partition.topic, partition.topic_partition.partition);
-        let (leader_epoch, unflushed) = (failure.leader_epoch, failure.unflushed);
-        tracing::error!(
-            target: "state_change", %topic, partition = index, %leader_epoch,
-            from = %unflushed.start, to = %unflushed.end, "records that were not flushed may be lost"
-        );
+        if let Some(loss) = failure.loss {
+            let leader_epoch = failure.leader_epoch;
+            tracing::error!(
+                target: "state_change", %topic, partition = index, %leader_epoch,
+                from = %loss.from, to = %loss.at_least_to, "records that were not flushed do not count any more"
+            );
+        }
     }
 }

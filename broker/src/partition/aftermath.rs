@@ -1,10 +1,10 @@
 //! What an event on a partition leaves to do once the partition's lock is released.
 
-use std::ops::Range;
 use std::sync::Arc;
 
+use barnabas_log::Loss;
 use barnabas_replica::{IsrProposal, Note, Role};
-use barnabas_types::{BrokerId, LeaderEpoch, Now, Offset};
+use barnabas_types::{BrokerId, LeaderEpoch, Now};
 
 use super::flushing::Urgency;
 use super::hosted::Hosted;
@@ -32,8 +32,9 @@ pub struct Aftermath {
 pub struct LogFailure {
     /// The replica's leader epoch at that time.
     pub leader_epoch: LeaderEpoch,
-    /// [flushed offset, LEO): written, and perhaps not on disk. Nothing of it may be served any more (R38).
-    pub unflushed: Range<Offset>,
+    /// A sync failed: what was in the log and not flushed, which does not count any more (R38). `None`: a write failed, and
+    /// what is in the log stands.
+    pub loss: Option<Loss>,
     /// What the operating system said (EIO, ENOSPC), if it was that.
     pub os_error: Option<i32>,
 }

@@ -241,7 +241,7 @@ impl Hosted {
                     after.position = inner.replica.role().leader();
                 }
             }
-            Err(error) => inner.failed(self, now, None, &error, after),
+            Err(error) => inner.sync_failed(self, now, &error, after),
         }
         drop(inner);
         self.flush_ended();

@@ -498,7 +498,7 @@ impl Hosted {
     }
 
     #[cfg(test)]
-    pub(super) fn with_log<T>(&self, work: impl FnOnce(&mut Log) -> T) -> T {
+    pub(crate) fn with_log<T>(&self, work: impl FnOnce(&mut Log) -> T) -> T {
         work(&mut self.lock().log)
     }
 

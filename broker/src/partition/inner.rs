@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barnabas_log::{Fetched, Log, LogError};
+use barnabas_log::{Fetched, Log, LogError, Loss, LossCause};
 use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
 use barnabas_types::{Condition, Now, Offset};
 
@@ -128,6 +128,12 @@ impl Inner {
                         after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
                     }
                 }
+                Err(error @ LogError::Full(_)) => {
+                    // The log is whole and goes on; the producer, or this follower's session, tries again.
+                    let condition = error.condition();
+                    let refused = Event::AppendRefused { waiter: order.waiter, condition };
+                    self.perform(hosted, now, refused, Input::None, after);
+                }
                 Err(error) => self.failed(hosted, now, order.waiter, &error, after),
             }
         }
@@ -208,6 +214,30 @@ impl Inner {
         error: &LogError,
         after: &mut Aftermath,
     ) {
+        self.failed_with(hosted, now, waiter, error, None, after);
+    }
+
+    /// A sync failed: what was not flushed does not count any more (R38).
+    pub(super) fn sync_failed(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        error: &LogError,
+        after: &mut Aftermath,
+    ) {
+        let loss = self.log.unflushed(LossCause::FailedSync);
+        self.failed_with(hosted, now, None, error, loss, after);
+    }
+
+    fn failed_with(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        waiter: Option<WaiterId>,
+        error: &LogError,
+        loss: Option<Loss>,
+        after: &mut Aftermath,
+    ) {
         if self.replica.role() == Role::Deleted || self.replica.is_fenced() {
             // Its files may be gone already; or this was said before.
             return;
@@ -223,7 +253,7 @@ impl Inner {
             );
             after.failure = Some(LogFailure {
                 leader_epoch,
-                unflushed: self.log.flushed()..self.log.log_end(),
+                loss,
                 os_error: match error {
                     LogError::Io { source, .. } => source.raw_os_error(),
                     _ => None,
