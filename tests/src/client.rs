@@ -184,36 +184,54 @@ impl Client {
         producer: Option<Producer>,
         values: &[Vec<u8>],
     ) -> Outcome<Answer> {
+        let answers = self.produce_to(topic, &[partition], producer, values).await?;
+        Ok(answers.into_iter().next().ok_or("an answer without the partition")?.1)
+    }
+
+    /// Sends the same batch to several partitions with acks=all.
+    ///
+    /// # Errors
+    /// No answer: whether the records are there is unknown.
+    pub async fn produce_to(
+        &mut self,
+        topic: &str,
+        partitions: &[i32],
+        producer: Option<Producer>,
+        values: &[Vec<u8>],
+    ) -> Outcome<BTreeMap<i32, Answer>> {
         let now_ms = std::time::UNIX_EPOCH.elapsed()?.as_millis();
         let builder = BatchBuilder::new().timestamp(i64::try_from(now_ms)?);
         let mut builder = values.iter().fold(builder, |builder, value| builder.record(value));
         if let Some(producer) = producer {
             builder = builder.producer(producer.id, producer.epoch, producer.sequence);
         }
-        let mut data = produce_request::PartitionProduceData::default();
-        data.index = partition;
-        data.records = Some(Bytes::from(builder.build()));
+        let batch = Bytes::from(builder.build());
         let mut of_topic = produce_request::TopicProduceData::default();
         of_topic.name = StrBytes::from(topic);
-        of_topic.partition_data = vec![data];
+        for partition in partitions {
+            let mut data = produce_request::PartitionProduceData::default();
+            data.index = *partition;
+            data.records = Some(batch.clone());
+            of_topic.partition_data.push(data);
+        }
         let mut request = ProduceRequest::default();
         request.transactional_id = None;
         request.acks = -1;
         request.timeout_ms = PRODUCE_TIMEOUT_MS;
         request.topic_data = vec![of_topic];
         let response = self.ask(8, &request).await?;
-        let said = response
-            .responses
-            .first()
-            .and_then(|topic| topic.partition_responses.first())
-            .ok_or("an answer without the partition")?;
-        Ok(match said.error_code {
-            0 => Answer::Appended(said.base_offset),
-            code => {
-                let message = said.error_message.as_ref().map(ToString::to_string);
-                Answer::Refused(code, message.unwrap_or_default())
-            }
-        })
+        let said = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+        let answers = said.map(|said| {
+            let answer = match said.error_code {
+                0 => Answer::Appended(said.base_offset),
+                code => {
+                    let message = said.error_message.as_ref().map(ToString::to_string);
+                    Answer::Refused(code, message.unwrap_or_default())
+                }
+            };
+            (said.index, answer)
+        });
+        Ok(answers.collect())
     }
 
     /// The end of a partition as consumers see it, exclusive.

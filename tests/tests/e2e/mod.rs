@@ -11,6 +11,8 @@ mod main_job;
 #[cfg(target_os = "linux")]
 mod power_cuts;
 #[cfg(target_os = "linux")]
+mod recovery;
+#[cfg(target_os = "linux")]
 mod shim;
 mod zombie;
 
