@@ -1,15 +1,16 @@
 //! What this crate's tests share: a broker that is not connected to anything, replicas on it, a client's socket.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use barnabas_controller::{ControllerClient, ControllerHandle, Membership};
-use barnabas_log::LogConfig;
 use barnabas_log::testing::{BatchBuilder, TempDir};
+use barnabas_log::{Faults, LogConfig, Op, Verdict};
 use barnabas_replica::{LogState, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, BrokerImage, ClusterId, ControllerEpoch, FlushMode, Incarnation,
     LeaderEpoch, Partition, PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
 };
+use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -75,6 +76,46 @@ pub(crate) fn registered(epoch: BrokerEpoch) -> BrokerImage {
     }
 }
 
+/// Which changes of files are refused, and with what error.
+type Rule = Box<dyn Fn(&Op<'_>) -> Option<Errno> + Send>;
+
+/// File changes that a test refuses.
+#[derive(Default)]
+pub(crate) struct Refusals(Mutex<Option<Rule>>);
+
+impl Refusals {
+    /// A disk under this rule, which refuses nothing yet.
+    pub(crate) fn disk() -> (Arc<Self>, barnabas_log::Disk) {
+        let refusals = Arc::new(Self::default());
+        (refusals.clone(), barnabas_log::Disk::with_faults(refusals))
+    }
+
+    pub(crate) fn set(&self, rule: impl Fn(&Op<'_>) -> Option<Errno> + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    pub(crate) fn lift(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+}
+
+impl std::fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Refusals")
+    }
+}
+
+impl Faults for Refusals {
+    fn before(&self, op: &Op<'_>) -> std::io::Result<Verdict> {
+        match self.0.lock().unwrap().as_ref().and_then(|rule| rule(op)) {
+            Some(errno) => Err(errno.into()),
+            None => Ok(Verdict::Perform),
+        }
+    }
+
+    fn after(&self, _: &Op<'_>) {}
+}
+
 /// A log directory with replicas of one broker.
 pub(crate) struct Disk {
     pub(crate) storage: Arc<Storage>,
@@ -99,8 +140,17 @@ impl Disk {
 
     /// All its changes are made through `files`.
     pub(crate) fn on(files: barnabas_log::Disk) -> Self {
+        Self::with_directories(files, &["."])
+    }
+
+    /// Several directories, in one temporary one.
+    pub(crate) fn with_directories(files: barnabas_log::Disk, names: &[&str]) -> Self {
         let temp = TempDir::new("broker");
-        let locked = Locked::lock_on(files, &[temp.path().to_owned()]).unwrap();
+        let paths: Vec<_> = names
+            .iter()
+            .map(|name| if *name == "." { temp.path().to_owned() } else { temp.path().join(name) })
+            .collect();
+        let locked = Locked::lock_on(files, &paths).unwrap();
         let storage = locked.start_under(&owner(), Some("boot-1")).unwrap().storage;
         Self { storage: Arc::new(storage), temp, flusher: OnceLock::new() }
     }

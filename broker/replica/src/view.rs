@@ -69,6 +69,12 @@ impl Replica {
         self.role == RoleState::Fenced
     }
 
+    /// Whether the accepted state names this broker as leader, also if the replica is fenced by now.
+    #[must_use]
+    pub fn is_told_to_lead(&self) -> bool {
+        self.accepted.as_ref().is_some_and(|known| known.partition.state.leader == Some(self.me))
+    }
+
     /// Leader epoch of the accepted state.
     #[must_use]
     pub fn leader_epoch(&self) -> Option<LeaderEpoch> {

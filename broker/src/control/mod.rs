@@ -1,9 +1,11 @@
 //! What the controller wants and what it is told: pushes in, acknowledgements, reports and ISR proposals out.
 
 mod agent;
+mod failed;
 mod proposer;
 mod service;
 
-pub use agent::{Agent, AgentHandle};
+pub use agent::{Agent, AgentHandle, TailMark};
+pub use failed::FailedReports;
 pub use proposer::Proposals;
 pub use service::PushService;

@@ -24,13 +24,15 @@ use tonic::transport::server::TcpIncoming;
 use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
-use crate::control::{Agent, AgentHandle, Proposals, PushService};
+use crate::control::{Agent, AgentHandle, FailedReports, Proposals, PushService, TailMark};
 use crate::partition::{Aftermath, Flush, Outward};
-use crate::storage::{Locked, Owner};
+use crate::storage::{Locked, Owner, Storage};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
 const TICK_MS_MAX: u64 = 500;
+/// How often the room of the log directories is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Threads of the control runtime: ZooKeeper, gRPC and timers.
 const CONTROL_WORKERS: usize = 1;
 
@@ -155,11 +157,12 @@ async fn life(
         control: control.handle().clone(),
         data: data.handle().clone(),
     });
-    let (tail_lost, mark) = watch::channel(start.kind.tail_lost);
+    let (tail_lost, mark) = watch::channel(TailMark { lost: start.kind.tail_lost, failures: 0 });
     let outward: Weak<dyn Outward> = Arc::downgrade(&node) as _;
     let storage = Arc::new(start.storage);
     let flushers = storage.start_flushers(&outward);
-    let agent = Agent::start(node.clone(), storage, flushers, tail_lost);
+    let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
+    tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -175,6 +178,7 @@ async fn life(
     });
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
+    tokio::spawn(FailedReports::run(node.clone()));
     tokio::spawn(tick(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     let (close, closed) = watch::channel(false);
@@ -190,13 +194,15 @@ async fn life(
     Ok(())
 }
 
-/// Until the stop; meanwhile a cleared lost-tail mark is put into what the next registration says (R7).
+/// Until the stop; meanwhile a cleared lost-tail mark is put into what the next registration says (R7), and the broker
+/// registers anew after a failed sync (R38).
 async fn wait(
     shutdown: &mut watch::Receiver<bool>,
-    mut mark: watch::Receiver<bool>,
+    mut mark: watch::Receiver<TailMark>,
     running: &Running,
     registration: BrokerNode,
 ) {
+    let mut failures = 0;
     loop {
         let changed = tokio::select! {
             _ = shutdown.wait_for(|stop| *stop) => return,
@@ -207,8 +213,15 @@ async fn wait(
             let _ = shutdown.wait_for(|stop| *stop).await;
             return;
         }
-        let tail_lost = *mark.borrow_and_update();
-        running.set_registration(BrokerNode { tail_lost, ..registration.clone() });
+        let mark = *mark.borrow_and_update();
+        let next = BrokerNode { tail_lost: mark.lost, ..registration.clone() };
+        if mark.failures > failures {
+            failures = mark.failures;
+            tracing::warn!(target: "controller", "a sync failed: this broker registers anew, with a tail that may be lost");
+            running.register_anew(next);
+        } else {
+            running.set_registration(next);
+        }
     }
 }
 
@@ -297,6 +310,20 @@ async fn tick(node: Arc<Node>) {
         });
         if let Err(error) = ticked.await {
             tracing::error!(target: "state_change", %error, "the lag of followers was not judged");
+        }
+    }
+}
+
+/// On a thread that may block: a file system may hang.
+async fn watch_space(storage: Arc<Storage>, reserve_bytes: u64) {
+    let mut interval = tokio::time::interval(SPACE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let storage = storage.clone();
+        let looked = tokio::task::spawn_blocking(move || storage.look_at_space(reserve_bytes));
+        if let Err(error) = looked.await {
+            tracing::error!(%error, "the room of the log directories was not looked at");
         }
     }
 }

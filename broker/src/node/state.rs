@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
-use crate::control::Proposals;
+use crate::control::{FailedReports, Proposals};
 use crate::follower::Followers;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::view::View;
@@ -43,6 +43,8 @@ pub struct Node {
     pub partitions: PartitionTable,
     /// ISR proposals on their way to the controller.
     pub proposals: Proposals,
+    /// Replicas that cannot be served.
+    pub failed: FailedReports,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
     /// Session, registration, controller.
@@ -87,6 +89,7 @@ impl Node {
             view: parts.view,
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
+            failed: FailedReports::default(),
             followers: Followers::new(weak.clone(), parts.data),
             membership: parts.membership,
             controller: parts.controller,
@@ -130,14 +133,6 @@ impl Outward for Node {
     }
 
     fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure) {
-        let (topic, index) =
-            (&partition.topic_partition.topic, partition.topic_partition.partition);
-        if let Some(loss) = failure.loss {
-            let leader_epoch = failure.leader_epoch;
-            tracing::error!(
-                target: "state_change", %topic, partition = index, %leader_epoch,
-                from = %loss.from, to = %loss.at_least_to, "records that were not flushed do not count any more"
-            );
-        }
+        self.failed.add(partition, failure);
     }
 }

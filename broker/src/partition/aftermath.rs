@@ -27,16 +27,30 @@ pub struct Aftermath {
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
-/// A log that takes nothing more because a write or a sync of it failed.
+/// A log that takes nothing more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogFailure {
     /// The replica's leader epoch at that time.
     pub leader_epoch: LeaderEpoch,
-    /// A sync failed: what was in the log and not flushed, which does not count any more (R38). `None`: a write failed, and
-    /// what is in the log stands.
+    /// What failed.
+    pub kind: FailureKind,
+    /// Why, in words.
+    pub text: String,
+    /// A sync failed: what was in the log and not flushed, which does not count any more (R38).
     pub loss: Option<Loss>,
     /// What the operating system said (EIO, ENOSPC), if it was that.
     pub os_error: Option<i32>,
+}
+
+/// What failed in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// A read, a write, or another change of its files: opened again, it has everything that was written before.
+    Files,
+    /// A sync: what was not flushed before it does not count any more (R38).
+    Sync,
+    /// An invariant of the replica in memory: not opened again before the broker restarts.
+    Invariant,
 }
 
 /// What must go on beyond the partition itself.

@@ -191,6 +191,13 @@ impl Hosted {
             // Not leading is told by the core; a batch without a header was refused before.
             _ => Ok(Admission::New),
         };
+        let admission = match admission {
+            // What is in the log already is answered as such, whatever the room.
+            Ok(Admission::New) if leads && self.directory.refuses_produces() => {
+                Err(Condition::LogDirFull)
+            }
+            admission => admission,
+        };
         match admission {
             Ok(Admission::New) => {
                 let event = Event::Produce(Produce { waiter, acks, offsets });
@@ -479,6 +486,19 @@ impl Hosted {
         let mut inner = self.lock();
         inner.log.fence();
         inner.closed = true;
+    }
+
+    /// Its directory failed: fenced, and nobody is left waiting.
+    pub fn fence(&self, now: Now, after: &mut Aftermath) {
+        let mut inner = self.lock();
+        inner.log.fence();
+        inner.step(self, now, Event::AppendFailed { waiter: None }, Input::None, after);
+    }
+
+    /// The epoch in which this broker led, by the accepted state, though the replica is fenced by now.
+    pub fn led_until_fenced(&self) -> Option<LeaderEpoch> {
+        let inner = self.lock();
+        inner.replica.leader_epoch().filter(|_| inner.replica.is_told_to_lead())
     }
 
     pub(super) fn flush_ended(&self) {

@@ -9,7 +9,7 @@ use barnabas_log::{Fetched, Log, LogError, Loss, LossCause};
 use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
 use barnabas_types::{Condition, Now, Offset};
 
-use super::aftermath::{Aftermath, LogFailure};
+use super::aftermath::{Aftermath, FailureKind, LogFailure};
 use super::flushing::Flushing;
 use super::hosted::Hosted;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
@@ -63,6 +63,9 @@ impl Inner {
             target: "state_change", %topic, partition, %leader_epoch,
             "a broken invariant; the partition is fenced on this broker until it restarts"
         );
+        let text = "a broken invariant".to_owned();
+        let kind = FailureKind::Invariant;
+        after.failure = Some(LogFailure { leader_epoch, kind, text, loss: None, os_error: None });
         self.log.fence();
         let mut effects = Effects::default();
         let failed = Event::AppendFailed { waiter: None };
@@ -95,6 +98,8 @@ impl Inner {
         }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Err(error) = self.log.assign_epoch(epoch, start)
+            // On a full disk the first append notes it, or is refused.
+            && !matches!(error, LogError::Full(_))
         {
             self.failed(hosted, now, None, &error, after);
         }
@@ -226,7 +231,7 @@ impl Inner {
         after: &mut Aftermath,
     ) {
         let loss = self.log.unflushed(LossCause::FailedSync);
-        self.failed_with(hosted, now, None, error, loss, after);
+        self.failed_with(hosted, now, None, error, Some(loss), after);
     }
 
     fn failed_with(
@@ -235,7 +240,7 @@ impl Inner {
         now: Now,
         waiter: Option<WaiterId>,
         error: &LogError,
-        loss: Option<Loss>,
+        sync: Option<Option<Loss>>,
         after: &mut Aftermath,
     ) {
         if self.replica.role() == Role::Deleted || self.replica.is_fenced() {
@@ -249,11 +254,14 @@ impl Inner {
         } else {
             tracing::error!(
                 target: "state_change", %topic, partition, %leader_epoch, %error,
-                "the log failed; the partition is fenced on this broker until it restarts"
+                "the log failed; the partition is fenced on this broker until it is opened again"
             );
+            let kind = if sync.is_some() { FailureKind::Sync } else { FailureKind::Files };
             after.failure = Some(LogFailure {
                 leader_epoch,
-                loss,
+                kind,
+                text: error.to_string(),
+                loss: sync.flatten(),
                 os_error: match error {
                     LogError::Io { source, .. } => source.raw_os_error(),
                     _ => None,

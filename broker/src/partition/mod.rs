@@ -9,7 +9,7 @@ mod table;
 mod tests;
 mod waiting;
 
-pub use aftermath::{Aftermath, Flush, LogFailure, Outward};
+pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Hosted};
 pub use table::PartitionTable;

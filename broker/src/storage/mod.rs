@@ -3,6 +3,7 @@
 mod directory;
 
 mod open;
+mod space;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use barnabas_types::{DirectoryId, Offset, TopicId, TopicPartition};
 use crate::flush::Flusher;
 use crate::partition::Outward;
 
-pub use directory::Directory;
+pub use directory::{Directory, Room};
 pub use open::{OpenError, Opened, Opening, Wanted};
 pub use start::{Locked, Owner, Start};
 
@@ -77,6 +78,20 @@ impl Storage {
     fn homes(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, Vec<Home>>> {
         // A panic elsewhere leaves a plain map behind, whole.
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the partition lies in this directory.
+    #[must_use]
+    pub fn is_home(&self, tp: &TopicPartition, directory: usize) -> bool {
+        self.homes().get(tp).is_some_and(|homes| homes.iter().any(|h| h.directory == directory))
+    }
+
+    /// Opens nothing any more, and ends what is being opened soon.
+    pub fn stop_opening(&self) {
+        self.opening.stop();
+        for log_dir in self.directories.iter().filter_map(|directory| directory.log_dir()) {
+            log_dir.progress().stop();
+        }
     }
 
     /// Partitions on the disks, in order.

@@ -9,7 +9,7 @@ use std::thread;
 use barnabas_log::{Log, LogConfig, LogError};
 use barnabas_types::{TopicId, TopicPartition};
 
-use super::{Directory, Home, Storage};
+use super::{Directory, Home, Room, Storage};
 
 /// A log that is to be opened, or made.
 #[derive(Clone, Debug)]
@@ -154,8 +154,8 @@ impl Storage {
         });
     }
 
-    /// The directory in which a partition lies, or is to lie: that with the fewest partitions, as in Kafka. Directories of its
-    /// name with another topic id are renamed away (R28).
+    /// The directory in which a partition lies, or is to lie: that with the fewest partitions, as in Kafka, among those with
+    /// room. Directories of its name with another topic id are renamed away (R28).
     fn place(&self, wanted: &Wanted) -> Result<usize, OpenError> {
         let mut homes = self.homes();
         let known = homes.get(&wanted.partition).cloned().unwrap_or_default();
@@ -200,8 +200,10 @@ impl Storage {
         }
         let usable = self.directories.iter().filter(|directory| directory.usable().is_some());
         usable
+            .min_by_key(|directory| {
+                (directory.room() == Room::Exhausted, counts[directory.index()])
+            })
             .map(|directory| directory.index())
-            .min_by_key(|index| counts[*index])
             .ok_or(OpenError::NoDirectory)
     }
 

@@ -4,10 +4,17 @@ use std::fs;
 use std::path::PathBuf;
 
 use barnabas_log::testing::TempDir;
-use barnabas_types::{Acks, BrokerId, ClusterDelta, Offset, TopicConfig, TopicId};
+use barnabas_log::{LogConfig, Op};
+use barnabas_types::{
+    Acks, BrokerId, ClusterDelta, Offset, Partition, TopicConfig, TopicId, TopicImage, TopicName,
+};
+use rustix::io::Errno;
 
 use super::*;
-use crate::testing::{Disk, LIFE, MY_EPOCH, node, produce, push, tp};
+use crate::storage::Wanted;
+use crate::testing::{
+    Disk, LIFE, MY_EPOCH, Refusals, connection, node, pending, produce, push, tp,
+};
 
 const NEXT_LIFE: Incarnation = Incarnation { topic_id: TopicId([8; 16]), czxid: 80 };
 
@@ -21,10 +28,16 @@ struct Rig {
 impl Rig {
     /// Registered; controllers from epoch 3 on are obeyed.
     fn new() -> Self {
-        let (node, disk) = (node(), Disk::new());
-        let flushers = vec![Some(disk.flusher(&node))];
+        Self::on(Disk::new())
+    }
+
+    fn on(disk: Disk) -> Self {
+        let node = node();
+        let outward: std::sync::Weak<dyn crate::partition::Outward> = Arc::downgrade(&node) as _;
+        let flushers = disk.storage.start_flushers(&outward);
         let Disk { storage, temp, .. } = disk;
-        let agent = Agent::new(node.clone(), storage, flushers, watch::channel(false).0);
+        let agent =
+            Agent::new(node.clone(), storage, flushers, watch::channel(TailMark::default()).0);
         let mut rig = Self { agent, node, temp, version: 0 };
         rig.agent.registered(MY_EPOCH, ControllerEpoch(3));
         rig
@@ -53,6 +66,11 @@ impl Rig {
 
     fn hosted(&self) -> Option<Arc<Hosted>> {
         self.node.partitions.get("t", 0)
+    }
+
+    /// What the controller is told that this broker cannot serve.
+    fn told(&self) -> Vec<TopicPartition> {
+        self.node.failed.present().into_keys().collect()
     }
 
     fn directory(&self, name: &str) -> PathBuf {
@@ -173,13 +191,16 @@ async fn a_log_that_cannot_be_opened_is_tried_again_without_a_push() {
     fs::write(rig.directory("t-0"), b"a file in the way").unwrap();
     rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
     assert!(rig.hosted().is_none());
-    rig.agent.handle(Message::Checkpoint);
-    assert!(rig.hosted().is_none());
+    assert_eq!(rig.told(), [tp("t", 0)]);
+    rig.agent.retry_now();
+    rig.agent.handle(Message::Retry);
+    assert!(rig.hosted().is_none() && rig.agent.next_retry().is_some());
     fs::remove_file(rig.directory("t-0")).unwrap();
-    rig.agent.handle(Message::Checkpoint);
+    rig.agent.retry_now();
+    rig.agent.handle(Message::Retry);
     let hosted = rig.hosted().unwrap();
     assert!(hosted.leads_in(LeaderEpoch(5)), "with the state that was pushed");
-    assert!(rig.agent.offline.is_empty());
+    assert!(rig.agent.failed.is_empty() && rig.told().is_empty());
 }
 
 #[tokio::test]
@@ -193,4 +214,147 @@ async fn a_stop_closes_every_log_and_leaves_the_clean_marker() {
     let log_dir = hosted.directory.log_dir().unwrap();
     assert_eq!(log_dir.high_watermark_of(&tp("t", 0)), Some(Offset(1)));
     assert_eq!(log_dir.recovery_point_of(&tp("t", 0)), Some(Offset(1)));
+}
+
+/// Partitions 0 to 3 of `t`, led by 1 in this epoch (by 2, if it is even) and assigned to both.
+fn four(epoch: i32) -> BTreeMap<TopicName, TopicImage> {
+    let mut topics = topic(LIFE, epoch, &[1, 2]);
+    for image in topics.values_mut() {
+        let mut partition: Partition = image.partitions[&0].clone();
+        partition.state = push(if epoch % 2 == 0 { 2 } else { 1 }, epoch, &[1, 2]).partition.state;
+        image.partitions = (0..4).map(|index| (index, partition.clone())).collect();
+    }
+    topics
+}
+
+impl Rig {
+    fn at(&self, partition: i32) -> Option<Arc<Hosted>> {
+        self.node.partitions.get("t", partition)
+    }
+
+    /// Takes note of the logs that have failed.
+    async fn failures(&mut self) {
+        let failures = self.node.failed.taken().await;
+        self.agent.handle(Message::LogsFailed(failures));
+    }
+
+    fn retry(&mut self) {
+        self.agent.retry_now();
+        self.agent.handle(Message::Retry);
+    }
+}
+
+fn write_in(op: &Op<'_>, part: &str) -> bool {
+    matches!(op, Op::Write { path, .. } if path.to_str().unwrap().contains(part))
+}
+
+fn log_end(hosted: &Hosted) -> Offset {
+    hosted.fetch_position().unwrap().log_end
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_producers_fences_nobody_and_is_over_when_there_is_room() {
+    let (refusals, disk) = Refusals::disk();
+    let mut rig = Rig::on(Disk::on(disk));
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    let hosted = rig.hosted().unwrap();
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    refusals.set(|op| write_in(op, "t-0").then_some(Errno::NOSPC));
+    let (out, _client) = connection().await;
+    let waiting = pending(&out, out.reserve(), 1);
+    produce(&rig.node, &hosted, Acks::Leader, 1, Some(waiting.clone()));
+    assert!(waiting.is_done(), "answered at once");
+    assert!(hosted.leads_in(LeaderEpoch(5)) && rig.told().is_empty());
+    refusals.lift();
+    produce(&rig.node, &hosted, Acks::None, 1, None);
+    assert_eq!(hosted.consumer_view(None).unwrap().log_end, Offset(2));
+}
+
+#[tokio::test]
+async fn r38_a_failed_write_is_reported_and_its_replica_follows_once_another_leads() {
+    let (refusals, disk) = Refusals::disk();
+    let mut rig = Rig::on(Disk::on(disk));
+    rig.update(3, full(four(5))).unwrap();
+    let hosted = rig.at(1).unwrap();
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    refusals.set(|op| write_in(op, "t-1").then_some(Errno::IO));
+    produce(&rig.node, &hosted, Acks::None, 1, None);
+    refusals.lift();
+    rig.failures().await;
+    assert_eq!(rig.told(), [tp("t", 1)]);
+    assert!(rig.at(1).is_none() && rig.at(0).unwrap().leads_in(LeaderEpoch(5)));
+    rig.retry();
+    assert!(rig.at(1).is_none(), "one leader epoch, one leader, one life");
+    rig.update(3, changed(four(6))).unwrap();
+    let again = rig.at(1).unwrap();
+    assert!(!Arc::ptr_eq(&again, &hosted) && rig.told().is_empty());
+    assert_eq!(log_end(&again), Offset(1), "what was written before is there");
+    assert!(!rig.directory("barnabas.tail_lost").exists());
+}
+
+#[tokio::test]
+async fn r38_a_failed_sync_is_a_lost_tail_and_the_log_comes_back_cut_under_a_new_registration() {
+    let (refusals, disk) = Refusals::disk();
+    let mut rig = Rig::on(Disk::on(disk));
+    let mark = rig.agent.tail_lost.subscribe();
+    let mut topics = four(5);
+    for image in topics.values_mut() {
+        image.config.flush_mode = barnabas_types::FlushMode::Sync;
+    }
+    rig.update(3, full(topics.clone())).unwrap();
+    let hosted = rig.at(2).unwrap();
+    let in_2 = |op: &Op<'_>| {
+        matches!(op, Op::SyncData(path) if path.to_str().unwrap().contains("t-2"))
+            .then_some(Errno::IO)
+    };
+    refusals.set(in_2);
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    rig.failures().await;
+    refusals.lift();
+    assert!(rig.directory("barnabas.tail_lost").exists(), "durable");
+    assert_eq!(*mark.borrow(), TailMark { lost: true, failures: 1 });
+    assert_eq!(rig.told(), [tp("t", 2)]);
+    for image in topics.values_mut() {
+        let state = push(2, 6, &[1, 2]).partition.state;
+        image.partitions.values_mut().for_each(|p| p.state = state.clone());
+    }
+    rig.update(3, changed(topics)).unwrap();
+    rig.retry();
+    assert!(rig.at(2).is_none(), "not under the registration under which it reported more");
+    rig.agent.registered(BrokerEpoch(MY_EPOCH.0 + 1), ControllerEpoch(3));
+    rig.agent.handle(Message::Retry);
+    let again = rig.at(2).unwrap();
+    assert!(rig.told().is_empty());
+    let kept = log_end(&again);
+    assert_eq!(kept, Offset(0), "cut to what was flushed");
+}
+
+#[tokio::test]
+async fn a_directory_that_fails_takes_its_partitions_with_it_and_no_others() {
+    let (refusals, disk) = Refusals::disk();
+    let mut rig = Rig::on(Disk::with_directories(disk, &["a", "b"]));
+    rig.update(3, full(four(5))).unwrap();
+    refusals.set(|op| {
+        let path = match op {
+            Op::Write { path, .. } | Op::SyncData(path) | Op::Create { path, .. } => path,
+            _ => return None,
+        };
+        path.to_str().unwrap().contains("/b/").then_some(Errno::IO)
+    });
+    let hosted = rig.at(1).unwrap();
+    assert!(hosted.directory.path().ends_with("b"));
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    rig.failures().await;
+    assert_eq!(rig.told(), [tp("t", 1), tp("t", 3)]);
+    assert!(hosted.directory.offline_reason().is_some() && rig.at(3).is_none());
+    assert!(rig.at(0).unwrap().leads_in(LeaderEpoch(5)));
+    assert!(rig.at(2).unwrap().leads_in(LeaderEpoch(5)));
+    refusals.lift();
+    rig.update(3, changed(four(6))).unwrap();
+    rig.retry();
+    assert_eq!(rig.told(), [tp("t", 1), tp("t", 3)], "until the broker restarts");
+    rig.agent.stop();
+    assert!(rig.directory("a/.kafka_cleanshutdown").exists());
+    assert!(!rig.directory("b/.kafka_cleanshutdown").exists());
+    assert!(rig.directory("a/barnabas.tail_lost").exists(), "what was in b may be anything");
 }

@@ -1,0 +1,102 @@
+//! Opening replicas, several at a time, and hosting them.
+
+use std::sync::Arc;
+
+use barnabas_log::{LogConfig, LogError};
+use barnabas_replica::{LogState, Replica, ReplicaOptions};
+use barnabas_types::{BrokerEpoch, Incarnation, Partition, TopicImage, TopicPartition};
+
+use super::Agent;
+use crate::partition::{Aftermath, Hosted};
+use crate::storage::{OpenError, Opened, Wanted};
+
+impl Agent {
+    /// Opens, several at a time, what is assigned here and not hosted yet. Replicas of an earlier life of a topic end first.
+    pub(super) fn open_missing(
+        &mut self,
+        mine: BrokerEpoch,
+        states: &[(TopicPartition, &TopicImage, &Partition)],
+    ) {
+        let (mut wanted, mut of) = (Vec::new(), Vec::new());
+        for (tp, topic, partition) in states {
+            let assigned = partition.assigned_replicas.contains(&self.node.me);
+            match self.node.partitions.get(tp.topic.as_str(), tp.partition) {
+                Some(hosted) if hosted.incarnation >= topic.incarnation => continue,
+                // Its directory is renamed away by the open; where the new life has no replica here, it goes at once.
+                Some(older) => self.drop_replica(&older, mine, !assigned),
+                None => {}
+            }
+            if self.may_open(assigned, tp, topic, partition) {
+                let first = self.first_broker_epoch.unwrap_or_default();
+                wanted.push(Wanted {
+                    partition: tp.clone(),
+                    topic_id: topic.incarnation.topic_id,
+                    config: LogConfig::from(&topic.config),
+                    is_new: topic.incarnation.czxid > first.0,
+                });
+                of.push((topic.incarnation, partition.state.leader_epoch));
+            }
+        }
+        let results = self.storage.open_all(&wanted);
+        for ((wanted, (incarnation, leader_epoch)), result) in
+            wanted.into_iter().zip(of).zip(results)
+        {
+            match result {
+                Ok(opened) => self.host(wanted.partition, incarnation, opened),
+                Err(OpenError::Stopping | OpenError::Log(LogError::Stopped)) => {}
+                Err(error) => {
+                    self.not_opened(wanted.partition, incarnation, leader_epoch, &error);
+                }
+            }
+        }
+    }
+
+    /// Whether the replica is assigned here and no tombstone is newer (R22b).
+    fn may_open(
+        &mut self,
+        assigned: bool,
+        tp: &TopicPartition,
+        topic: &TopicImage,
+        partition: &Partition,
+    ) -> bool {
+        if !assigned {
+            self.failed.remove(tp);
+            return false;
+        }
+        if self.failed.get(tp).is_some_and(|failed| {
+            !failed.may_open(topic, partition, self.node.me, self.broker_epoch)
+        }) {
+            return false;
+        }
+        let asked =
+            (topic.incarnation, partition.state.leader_epoch, partition.state.partition_epoch);
+        self.tombstones.get(tp).is_none_or(|stone| asked > *stone)
+    }
+
+    fn host(&mut self, tp: TopicPartition, incarnation: Incarnation, (log, directory): Opened) {
+        let Some(flusher) = self.flushers[directory.index()].clone() else { return };
+        if self.failed.remove(&tp).is_some() {
+            let (topic, partition) = (&tp.topic, tp.partition);
+            let (log_start, log_end) = (log.log_start(), log.log_end());
+            tracing::info!(target: "state_change", %topic, partition, %log_start, %log_end, "the log is open again");
+        }
+        let checkpointed =
+            self.storage.high_watermark_of(&directory, &tp).unwrap_or(log.log_start());
+        let state = LogState {
+            log_start: log.log_start(),
+            log_end: log.log_end(),
+            flushed: log.flushed(),
+            high_watermark: checkpointed.max(log.log_start()).min(log.log_end()),
+            epochs: log.epochs().clone(),
+        };
+        let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
+        let replica = Replica::new(self.node.me, state, options);
+        let hosted = Arc::new(Hosted::new(tp, incarnation, replica, log, (directory, flusher)));
+        if let Some(broker_epoch) = self.broker_epoch {
+            let mut after = Aftermath::default();
+            hosted.registered(self.node.now(), broker_epoch, &mut after);
+            self.settle(&hosted, after);
+        }
+        self.node.partitions.insert(hosted);
+    }
+}
