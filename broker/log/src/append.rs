@@ -1,11 +1,14 @@
 //! Appending: the leader's and the follower's, segment rolls, leader epochs, and taking back what a failed write left.
 
+use std::sync::Arc;
+
 use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset};
 
 use crate::batch::{BatchHeader, Batches};
 use crate::check::{Fetched, check_fetched, stamp};
 use crate::checkpoint::write_epochs;
 use crate::error::{At as _, LogError};
+use crate::files::sync_dir;
 use crate::log::Log;
 use crate::producers::Admission;
 use crate::recovery::{From, scan};
@@ -297,7 +300,14 @@ impl Log {
         }
         let active = self.active();
         let path = path_of(&self.dir, active.base, "log");
-        active.kept_file(&self.dir)?.set_len(size).at("truncate", &path)?;
+        let file = Arc::clone(active.kept_file(&self.dir)?);
+        file.set_len(size).at("truncate", &path)?;
+        // The next append has the same offset, perhaps in the same epoch: after a loss of power it must not be these bytes
+        // that are found there.
+        self.sync_cut(&file, &path)?;
+        if !dropped.is_empty() {
+            sync_dir(&self.dir.disk, &self.dir)?;
+        }
         let scanned = scan(&self.dir, active, &self.config, From::EntryBelow(log_end))?;
         if scanned.size != size {
             return Err(active.damaged(&self.dir, scanned.size, "no whole batch"));

@@ -111,7 +111,9 @@ impl Log {
             recovery: opened.recovery,
         };
         if log.recovery.tail_lost {
+            // The mark first; then the checkpoints, so that this loss is told once.
             log.shared.mark_tail_lost()?;
+            log.shared.lower_to(&log.topic_partition, Offset(log_end))?;
         }
         log.open_producers(&opened.snapshots, noted.start == Start::Clean)?;
         if let Start::FailedSync { .. } = noted.start {

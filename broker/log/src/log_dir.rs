@@ -292,6 +292,7 @@ impl LogDir {
             write_topic_id(self.disk(), &dir, topic_id)?;
             sync_dir(self.disk(), self.path())?;
         }
+        self.shared.settle_log_start(partition)?;
         let noted = self.shared.opening(partition);
         let dir = Folder { path: dir, disk: self.disk().clone() };
         let opened = Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, noted);

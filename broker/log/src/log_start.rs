@@ -60,20 +60,23 @@ impl Log {
             return false;
         }
         self.log_start = to.0;
-        // The file keeps older entries until it is written next; opening does this again.
-        self.epochs.truncate_from_start(to);
         self.shared.set_log_start(&self.topic_partition, to);
         true
     }
 
-    /// Takes the sealed segments that lie wholly below the log start out of the log. No I/O. The log start must be durable
-    /// before ([`crate::LogDir::write_log_starts`]): a crash that comes between is settled at open by what is durable.
+    /// Takes the sealed segments that lie wholly below the log start out of the log, and forgets the leader epochs that end
+    /// below it. No I/O. The log start must be durable before ([`crate::LogDir::write_log_starts`]): a crash that comes
+    /// between is settled at open by what is durable.
     pub fn detach_below_start(&mut self) -> Detached {
         let mut below = self.segments.partition_point(|s| s.end <= self.log_start);
         // The active one stays, and so does everything in a fenced log: its files may be another's by now.
         below = below.min(self.segments.len() - 1);
         if self.fenced {
             below = 0;
+        } else {
+            // Not earlier: they might be written, and a crash bring the old log start back. The file keeps the old entries
+            // until it is written next; opening does this again.
+            self.epochs.truncate_from_start(self.log_start());
         }
         let segments = self.segments.drain(..below).map(|s| (s.base, s.size)).collect();
         Detached { dir: self.dir.clone(), segments }

@@ -55,6 +55,16 @@ impl Loss {
     }
 }
 
+impl Loss {
+    /// Leaves out what lies below the log start: it was deleted. Returns whether anything is left.
+    pub(crate) fn clip(&mut self, log_start: Offset) -> bool {
+        self.from = self.from.max(log_start);
+        self.at_least_to = self.at_least_to.max(self.from);
+        self.to = self.to.map(|to| to.max(self.from));
+        self.to != Some(self.from)
+    }
+}
+
 /// A look at bytes that are about to be dropped.
 #[derive(Debug)]
 pub(crate) struct Survey {

@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(crate) recovery_points: BTreeMap<TopicPartition, Offset>,
     /// Log starts above 0.
     pub(crate) log_starts: BTreeMap<TopicPartition, Offset>,
+    /// Partitions whose noted log start is not durable yet.
+    pub(crate) starts_unwritten: BTreeSet<TopicPartition>,
     /// Logs whose sync failed in this process, with what was flushed before (R38).
     pub(crate) failed_syncs: BTreeMap<TopicPartition, Offset>,
     /// The recovery points of before this run could not be read: what has none may hold anything.
@@ -124,7 +126,16 @@ impl Shared {
 
     /// Notes a log start; [`LogDir::write_log_starts`] makes it durable.
     pub(crate) fn set_log_start(&self, tp: &TopicPartition, to: Offset) {
-        self.state().log_starts.insert(tp.clone(), to);
+        let mut state = self.state();
+        if state.log_starts.insert(tp.clone(), to) != Some(to) {
+            state.starts_unwritten.insert(tp.clone());
+        }
+    }
+
+    /// Before a log is opened (again): what it is opened with must not change through a crash.
+    pub(crate) fn settle_log_start(&self, tp: &TopicPartition) -> Result<(), LogError> {
+        let unwritten = self.state().starts_unwritten.contains(tp);
+        if unwritten { self.write_log_starts() } else { Ok(()) }
     }
 
     /// Notes a log start, up or down, durably; after an error the old one is noted still.
@@ -149,8 +160,12 @@ impl Shared {
     /// Writes the log starts durably.
     pub(crate) fn write_log_starts(&self) -> Result<(), LogError> {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let starts = self.state().log_starts.clone();
+        let (starts, unwritten) = {
+            let mut state = self.state();
+            (state.log_starts.clone(), std::mem::take(&mut state.starts_unwritten))
+        };
         write_offsets(&self.disk, &self.path.join(LOG_STARTS), &starts)
+            .inspect_err(|_| self.state().starts_unwritten.extend(unwritten))
     }
 
     /// A sync of the log failed: the next opening cuts it to what was flushed before (R38).
@@ -212,6 +227,7 @@ impl Shared {
                 had_mark |= state.high_watermarks.remove(tp).is_some();
                 had_point |= state.recovery_points.remove(tp).is_some();
                 had_start |= state.log_starts.remove(tp).is_some();
+                state.starts_unwritten.remove(tp);
                 state.failed_syncs.remove(tp);
             }
         }

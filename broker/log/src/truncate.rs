@@ -1,7 +1,11 @@
 //! Truncation: cutting the end (R15) and beginning anew at another offset (R35).
 
+use std::path::Path;
+use std::sync::Arc;
+
 use barnabas_types::{LeaderEpochs, Offset};
 
+use crate::disk::DiskFile;
 use crate::error::{At as _, LogError};
 use crate::files::sync_dir;
 use crate::log::Log;
@@ -14,7 +18,7 @@ impl Log {
     /// the log start, the log is empty at its start then. An `end` at or above the LEO changes nothing. Returns what is
     /// gone, if anything. Truncation lowers the flushed offset and, durably and first, the recovery point (R16).
     ///
-    /// Removes and cuts files, and syncs the directory, under the caller's lock.
+    /// Removes, cuts and syncs files and the directory under the caller's lock: it is durable when it returns.
     ///
     /// # Errors
     /// [`LogError::OffsetOutOfRange`] if `end` is below the log start, [`LogError::Full`]: nothing happened.
@@ -31,14 +35,18 @@ impl Log {
         self.cut_to(end.0, LossCause::Truncated)
     }
 
+    /// Syncs a file that was cut. Rare enough to be done under the log's lock.
+    pub(crate) fn sync_cut(&self, file: &DiskFile, path: &Path) -> Result<(), LogError> {
+        file.sync_data().at("sync", path).inspect_err(|_| {
+            self.shared.sync_failed(&self.topic_partition, self.flushed());
+        })
+    }
+
     /// What follows a failed sync (R38): everything above the flushed offset goes, on descriptors that were opened since.
     pub(crate) fn cut_to_flushed(&mut self) -> Result<(), LogError> {
         if self.flushed < self.log_end {
             let loss = self.cut_to(self.flushed, LossCause::FailedSync)?;
             self.recovery.losses.extend(loss);
-            let active = self.active();
-            let path = path_of(&self.dir, active.base, "log");
-            active.kept_file(&self.dir)?.sync_data().at("sync", &path)?;
         }
         self.shared.sync_failure_settled(&self.topic_partition);
         Ok(())
@@ -95,8 +103,12 @@ impl Log {
         }
         let segment = &mut self.segments[index];
         let path = path_of(&self.dir, segment.base, "log");
-        segment.kept_file(&self.dir)?.set_len(kept.size).at("truncate", &path)?;
+        let file = Arc::clone(segment.kept_file(&self.dir)?);
+        file.set_len(kept.size).at("truncate", &path)?;
         segment.cut(kept.end, kept.size);
+        // Durable before anything is written behind it: a later segment, or the recovery point, must not vouch for bytes that
+        // a loss of power brings back.
+        self.sync_cut(&file, &path)?;
         self.tail = kept.tail;
         self.log_end = kept.end;
         let mut epochs = self.epochs.clone();

@@ -98,7 +98,8 @@ pub(crate) fn open(
     let noted_start = noted.log_start.unwrap_or_default().0;
     let mut listed = list::list(dir)?;
     listed.remove_below(dir, noted_start)?;
-    let mut names_changed = listed.removed;
+    // What was made before an unclean stop may never have been synced.
+    let mut names_changed = listed.removed || noted.start != Start::Clean;
     if listed.segments.is_empty() {
         listed.segments.push(Segment::create(dir, noted_start)?);
         names_changed = true;
@@ -126,7 +127,8 @@ pub(crate) fn open(
     names_changed |= sealed_any || !recovery.losses.is_empty();
     let end = segments.last().map_or(0, |s| s.end);
     let log_start = segments.first().map_or(0, |s| s.base).max(noted_start);
-    note_missing(&mut recovery, noted, end);
+    note_missing(&mut recovery, noted, end.max(log_start));
+    recovery.losses.retain_mut(|loss| loss.clip(Offset(log_start)));
     let found = read_epochs(dir)?;
     let epochs = if end < log_start {
         // All that is left was deleted already. The log start never goes back (R32).

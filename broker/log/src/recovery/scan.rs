@@ -181,7 +181,10 @@ impl Scanner<'_> {
             let Some(dropped) = segments.pop() else { break };
             remove_segment(dir, dropped.base)?;
         }
-        segments[number].kept_file(dir)?.set_len(size).at("truncate", &path)?;
+        let file = segments[number].kept_file(dir)?;
+        file.set_len(size).at("truncate", &path)?;
+        // Before anything is written behind it, or vouches for it.
+        file.sync_data().at("sync", &path)?;
         recovery.losses.push(survey.loss(end, bytes, LossCause::Damaged(reason)));
         sync_dir(&dir.disk, dir)
     }

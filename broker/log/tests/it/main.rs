@@ -3,8 +3,8 @@
 mod directory;
 mod dump;
 mod flushing;
-mod model;
 mod producers;
+mod property;
 mod reading;
 mod recovery;
 mod snapshots;

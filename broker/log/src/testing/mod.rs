@@ -1,4 +1,13 @@
-//! For tests of this and other crates: builds small batches and temporary directories. Not used by the product.
+//! For tests of this and other crates: small batches, temporary directories, disks that forget or refuse. Not used by the
+//! product.
+
+mod failing;
+mod forgetting;
+mod random;
+
+pub use failing::{Failing, Kind};
+pub use forgetting::Forgetting;
+pub use random::Random;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,10 +156,23 @@ impl TempDir {
     /// If the directory cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// As [`TempDir::new`], in memory where the system has a place for that: for many small files whose syncs mean nothing.
+    ///
+    /// # Panics
+    /// If the directory cannot be made.
+    #[must_use]
+    pub fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::below(memory, name) } else { Self::new(name) }
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("barnabas-{name}-{}-{number}", std::process::id()));
+        let path = parent.join(format!("barnabas-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
         Self(path)
     }

@@ -1,0 +1,174 @@
+//! A disk that refuses: for tests.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{Disk, Faults, Op, Verdict};
+
+/// Raw number of EIO and ENOSPC on Linux.
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Which changes a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Files are made (or opened in a way that makes them).
+    Create,
+    /// Bytes are written.
+    Write,
+    /// Lengths are set.
+    SetLen,
+    /// Data of files is synced.
+    SyncData,
+    /// Directories are synced.
+    SyncDir,
+    /// Names are changed.
+    Rename,
+    /// Files are removed.
+    Remove,
+}
+
+#[derive(Debug)]
+struct Rule {
+    kind: Kind,
+    /// Part of the path.
+    path: String,
+    /// Matches that are let pass before.
+    skip: usize,
+    /// Bytes of a write that are written before it fails.
+    after_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Vec<Rule>,
+    /// Bytes that may still be written; `None`: any number.
+    room: Option<usize>,
+    /// Changes that were refused.
+    refused: usize,
+}
+
+/// Fails single changes by rules, and runs out of room. What it lets pass may go on to another watcher.
+#[derive(Debug, Default)]
+pub struct Failing {
+    state: Mutex<State>,
+    next: Option<Arc<dyn Faults>>,
+}
+
+impl Failing {
+    /// Refuses nothing yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// As [`Failing::new`]; `next` sees what passes.
+    #[must_use]
+    pub fn before(next: Arc<dyn Faults>) -> Arc<Self> {
+        Arc::new(Self { next: Some(next), ..Self::default() })
+    }
+
+    /// The disk to hand to [`crate::LogDir::lock_on`].
+    #[must_use]
+    pub fn disk(self: &Arc<Self>) -> Disk {
+        Disk::with_faults(Arc::<Self>::clone(self))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next such change of a path that contains `path` fails once with EIO, after `skip` others were let pass.
+    pub fn fail(&self, kind: Kind, path: &str, skip: usize) {
+        self.tear(kind, path, skip, 0);
+    }
+
+    /// As [`Failing::fail`], for a write of which `after_bytes` bytes reach the file.
+    pub fn tear(&self, kind: Kind, path: &str, skip: usize, after_bytes: usize) {
+        self.state().rules.push(Rule { kind, path: path.to_owned(), skip, after_bytes });
+    }
+
+    /// Forgets the rules that were not met.
+    pub fn relent(&self) {
+        self.state().rules.clear();
+    }
+
+    /// From now on so many bytes more can be written, then the disk is full (ENOSPC): no file is made then either. `None`:
+    /// there is room again.
+    pub fn room(&self, bytes: Option<usize>) {
+        self.state().room = bytes;
+    }
+
+    /// How many changes were refused so far.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.state().refused
+    }
+}
+
+fn kind_of(op: &Op<'_>) -> Option<(Kind, String)> {
+    let (kind, path) = match op {
+        Op::Create { path, .. } => (Kind::Create, path),
+        Op::Write { path, .. } => (Kind::Write, path),
+        Op::SetLen { path, .. } => (Kind::SetLen, path),
+        Op::SyncData(path) | Op::SyncFilesystem(path) => (Kind::SyncData, path),
+        Op::SyncDir(path) => (Kind::SyncDir, path),
+        Op::Rename { to, .. } => (Kind::Rename, to),
+        Op::Remove(path) | Op::RemoveDirAll(path) => (Kind::Remove, path),
+        Op::CreateDir(_) => return None,
+    };
+    Some((kind, path.to_string_lossy().into_owned()))
+}
+
+impl State {
+    fn judge(&mut self, op: &Op<'_>) -> io::Result<Verdict> {
+        let length = match op {
+            Op::Write { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        if let Some((kind, path)) = kind_of(op)
+            && let Some(at) =
+                self.rules.iter().position(|r| r.kind == kind && path.contains(&r.path))
+        {
+            let rule = &mut self.rules[at];
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else if rule.after_bytes > 0 && rule.after_bytes < length {
+                let written = std::mem::take(&mut rule.after_bytes);
+                return Ok(Verdict::Shorten(written));
+            } else {
+                self.rules.remove(at);
+                self.refused += 1;
+                return Err(io::Error::from_raw_os_error(EIO));
+            }
+        }
+        if let Some(room) = &mut self.room {
+            let needs = matches!(op, Op::Create { .. } | Op::Write { .. } | Op::CreateDir(_));
+            if needs && *room == 0 {
+                self.refused += 1;
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+            let written = length.min(*room);
+            *room -= written;
+            if written < length {
+                return Ok(Verdict::Shorten(written));
+            }
+        }
+        Ok(Verdict::Perform)
+    }
+}
+
+impl Faults for Failing {
+    fn before(&self, op: &Op<'_>) -> io::Result<Verdict> {
+        match (self.state().judge(op)?, &self.next) {
+            (Verdict::Perform, Some(next)) => next.before(op),
+            (verdict, _) => Ok(verdict),
+        }
+    }
+
+    fn after(&self, op: &Op<'_>) {
+        if let Some(next) = &self.next {
+            next.after(op);
+        }
+    }
+}
