@@ -31,7 +31,9 @@ mod term;
 pub mod translate;
 pub mod zookeeper;
 
-pub use barnabas_controller_core::{AlterPartitionAnswer, Defaults};
+pub use barnabas_controller_core::{
+    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, Defaults,
+};
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;
 pub use membership::Membership;

@@ -223,6 +223,7 @@ impl<C: Connect> Shell<C> {
                 self.set(|m| m.connected = true);
                 if let Some(term) = &self.term {
                     term.brokers_changed();
+                    term.configs_changed();
                 }
                 Some(CandidateEvent::Reconnected { session })
             }
@@ -237,10 +238,10 @@ impl<C: Connect> Shell<C> {
                     self.look_again = None;
                     return Some(CandidateEvent::RegistrationGone { session });
                 }
-                if path == paths::BROKER_IDS
-                    && let Some(term) = &self.term
-                {
-                    term.brokers_changed();
+                match (&self.term, path.as_str()) {
+                    (Some(term), paths::BROKER_IDS) => term.brokers_changed(),
+                    (Some(term), paths::CONFIG_CHANGES) => term.configs_changed(),
+                    _ => {}
                 }
                 None
             }
@@ -353,6 +354,7 @@ impl<C: Connect> Shell<C> {
                 if let Some(term) = &self.term {
                     term.pause(false);
                     term.brokers_changed();
+                    term.configs_changed();
                 }
             }
             CandidateEffect::Note(text) => {

@@ -1,5 +1,6 @@
 //! The shell over ZooKeeper in memory: elections, expiry, fencing, pushes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use barnabas_controller::zookeeper::{
     Connect, CreateMode, Memory, Op, Request, SessionEvent, ZooKeeper,
 };
 use barnabas_controller::{
-    AdminService, ClusterView, ControllerClient, ControllerControlService, Error, NewTopic,
-    Running, open_with,
+    AdminService, AlterTopicConfig, ClusterView, ControllerClient, ControllerControlService, Error,
+    NewTopic, Running, open_with,
 };
 use barnabas_controller_core::SessionId;
 use barnabas_proto::convert::{IsrProposal, IsrProposals};
@@ -17,13 +18,13 @@ use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::znode::paths;
 use barnabas_types::{
-    BrokerId, ClusterImage, Condition, ControllerEpoch, LeaderEpoch, PartitionEpoch, TopicName,
-    TopicPartition,
+    BrokerEpoch, BrokerId, ClusterImage, Condition, ControllerEpoch, FailedReplicas, FlushMode,
+    LeaderEpoch, PartitionEpoch, TopicName, TopicPartition, topic_config::SettingChange,
 };
 use tokio::sync::watch;
 
 mod support;
-use support::{Listener, listen, registration, start, until};
+use support::{Listener, Told, listen, registration, start, until};
 
 fn memory() -> Memory {
     Memory::new(Duration::from_millis(400))
@@ -465,6 +466,7 @@ async fn brokers_take_distinct_blocks_of_producer_ids() {
 struct Served {
     address: String,
     client: ControllerClient,
+    told: watch::Receiver<Told>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -503,6 +505,7 @@ async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
         let address = listener.local_addr().unwrap().to_string();
         let running = start(id, memory.clone(), "memory", &address).await;
         let (pushes, told, _silent) = support::pushes();
+        let seen = told.clone();
         let view: Arc<dyn ClusterView> = Arc::new(ToldView { me: BrokerId(id), told });
         let client = ControllerClient::new(
             running.controller.clone(),
@@ -519,7 +522,7 @@ async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
             let _silent = _silent;
             server.serve_with_incoming(incoming).await.unwrap();
         });
-        served.push(Served { address, client, task });
+        served.push(Served { address, client, told: seen, task });
         brokers.push(running);
     }
     (served, brokers)
@@ -557,6 +560,95 @@ async fn any_broker_takes_a_creation_and_the_controller_does_it() {
         NewTopic { overrides: [("min.insync.replica".into(), "1".into())].into(), ..topic(1) };
     let error = served[elsewhere].client.create_topic(bad).await.unwrap_err();
     assert!(error.to_string().contains("did you mean min.insync.replicas?"), "{error}");
+}
+
+fn alter(key: &str, change: SettingChange) -> AlterTopicConfig {
+    AlterTopicConfig {
+        name: name(),
+        replace: false,
+        changes: vec![(key.to_owned(), change)],
+        validate_only: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r37_settings_are_changed_live_by_any_broker_and_outlive_their_controller() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    let client = &served[(controller + 1) % 3].client;
+    client.create_topic(topic(3)).await.unwrap();
+    let sync = alter("flush.mode", SettingChange::Set("sync".into()));
+    let altered = client.alter_topic_config(sync).await.unwrap();
+    assert_eq!(altered.unconfirmed, [], "every leader has it");
+    let sync = |told: &Told| {
+        let topic = told.image.topics.get(&name());
+        topic.is_some_and(|t| t.config.flush_mode == FlushMode::Sync)
+    };
+    for broker in &served {
+        until(&mut broker.told.clone(), sync).await;
+    }
+    // Kafka's tools write the settings, then a notice.
+    let other = BTreeMap::from([
+        ("retention.ms".to_owned(), "5".to_owned()),
+        ("flush.mode".to_owned(), "sync".to_owned()),
+    ]);
+    let data = barnabas_proto::znode::write_topic_config(&other);
+    let path = paths::topic_config(&name());
+    let notice = Op::Create {
+        path: format!("{}/config_change_0000000007", paths::CONFIG_CHANGES),
+        data: br#"{"version":2,"entity_path":"topics/t"}"#.to_vec(),
+        mode: CreateMode::Persistent,
+    };
+    let (outside, _events) = memory.connect().await.unwrap();
+    let ops = vec![Op::Set { path, data, version: None }, notice];
+    outside.submit(Request::Multi(ops)).await.unwrap();
+    let mut told = served[0].told.clone();
+    until(&mut told, |told| told.image.topics[&name()].config.retention_ms == 5).await;
+
+    memory.expire(owner(&memory, paths::CONTROLLER).unwrap());
+    let delete = alter("retention.ms", SettingChange::Delete);
+    let altered = client.alter_topic_config(delete).await.unwrap();
+    assert_eq!(altered.overrides.len(), 1, "what was stored is built upon");
+    for broker in &served {
+        until(&mut broker.told.clone(), |told| {
+            sync(told) && told.image.topics[&name()].config.retention_ms > 5
+        })
+        .await;
+    }
+    let error = client.alter_topic_config(alter("no", SettingChange::Delete)).await.unwrap_err();
+    assert!(error.to_string().contains("unknown topic setting 'no'"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r38_any_broker_tells_the_controller_what_it_cannot_serve() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    let created = served[controller].client.create_topic(topic(3)).await.unwrap();
+    for index in [controller, (controller + 1) % 3] {
+        let mut told = served[index].told.clone();
+        let known = |told: &Told| told.image.topics.contains_key(&name());
+        let image = until(&mut told, known).await.image;
+        let life = image.topics[&name()].incarnation;
+        assert_eq!(life.topic_id, created.topic_id);
+        let at = TopicPartition { topic: name(), partition: 0 };
+        let report = FailedReplicas {
+            broker: broker_id(index),
+            broker_epoch: image.brokers[&broker_id(index)].epoch,
+            sequence: 1,
+            replicas: BTreeMap::from([(at.clone(), life)]),
+        };
+        served[index].client.report_failed(report.clone()).await.unwrap();
+        until(&mut told, |told| {
+            let state = &told.image.topics[&name()].partitions[&0].state;
+            !told.image.is_online(broker_id(index), &name(), 0) && !state.in_isr(broker_id(index))
+        })
+        .await;
+        let stale = FailedReplicas { broker_epoch: BrokerEpoch(1), ..report };
+        let error = served[index].client.report_failed(stale).await.unwrap_err();
+        assert!(error.to_string().contains("stale"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

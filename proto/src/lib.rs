@@ -1,7 +1,6 @@
 //! Every format that leaves a process except Kafka's own: the gRPC services and their total conversions, ZooKeeper paths and JSON.
 
 pub mod convert;
-pub mod topic_config;
 pub mod znode;
 
 /// Messages and services, generated from `proto/barnabas/v1/*.proto`; documented there.

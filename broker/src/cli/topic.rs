@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use barnabas_proto::topic_config;
 use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
 use barnabas_proto::v1::{
@@ -10,6 +9,7 @@ use barnabas_proto::v1::{
     DescribeTopicsResponse, Partition, PartitionState, Topic, TopicConfig,
 };
 use barnabas_types::TopicId;
+use barnabas_types::topic_config;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

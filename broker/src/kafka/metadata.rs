@@ -168,6 +168,7 @@ mod tests {
                 (1, partition(None)),
                 (2, partition(Some(3))),
             ]),
+            ..TopicImage::default()
         };
         let failed = TopicPartition { topic: TopicName::new("orders").unwrap(), partition: 1 };
         ClusterImage {

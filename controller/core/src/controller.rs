@@ -7,6 +7,7 @@ use barnabas_types::{
     Now, TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
+use crate::configs::{Configs, Confirming};
 use crate::controller_api::{
     BrokerRegistration, ControllerEvent, Effects, LoadedTopic, Note, ReplicaReport, RequestId,
     Snapshot, WriteId, WriteOutcome,
@@ -33,11 +34,15 @@ pub struct Defaults {
 pub(crate) struct Topic {
     pub(crate) incarnation: Incarnation,
     pub(crate) config: TopicConfig,
+    /// What the topic itself sets.
+    pub(crate) overrides: BTreeMap<String, String>,
     pub(crate) slots: BTreeMap<i32, Slot>,
     /// Being deleted, and who waits for it.
     pub(crate) deleting: Option<Vec<RequestId>>,
     /// Its deletion was decided in an earlier term: brokers are told at once that it does not exist.
     pub(crate) hidden: bool,
+    /// Changes of its settings.
+    pub(crate) configs: Configs,
 }
 
 /// What a write under way is about.
@@ -46,6 +51,7 @@ pub(crate) enum Target {
     Partition(TopicPartition),
     Create(TopicName),
     Delete(TopicName),
+    Config(TopicName),
 }
 
 /// One term of the controller. Built at `BeginTerm`, dropped at `EndTerm`; nothing outlives it.
@@ -67,13 +73,15 @@ pub struct Controller {
     /// Partitions whose first write of this term is not resolved yet: until it is 0 nothing is pushed at all (R3).
     pub(crate) unresolved: usize,
     /// Newest version that each live broker acknowledged under its present registration.
-    acked: BTreeMap<BrokerId, u64>,
+    pub(crate) acked: BTreeMap<BrokerId, u64>,
     /// Sequence of the newest report of failed replicas of each live broker under its present registration.
     pub(crate) failure_reports: BTreeMap<BrokerId, u64>,
     /// Brokers of which a hold ended in this step.
     pub(crate) released: BTreeSet<BrokerId>,
     /// Topics, under creation too, by the form in which names collide.
     pub(crate) names_by_key: BTreeMap<String, BTreeSet<TopicName>>,
+    /// Stored changes of settings that wait for the leaders' confirmation (R37).
+    pub(crate) confirming: BTreeMap<RequestId, Confirming>,
 }
 
 impl Controller {
@@ -98,6 +106,7 @@ impl Controller {
             failure_reports: BTreeMap::new(),
             released: BTreeSet::new(),
             names_by_key: BTreeMap::new(),
+            confirming: BTreeMap::new(),
         }
     }
 
@@ -159,6 +168,13 @@ impl Controller {
             ControllerEvent::DeleteTopic { request, topic } => {
                 self.delete_topic(request, &topic, effects);
             }
+            ControllerEvent::AlterTopicConfig { request, alter } => {
+                self.alter_config(request, alter, effects);
+            }
+            ControllerEvent::ConfirmationDue { request } => {
+                self.confirmation_due(request, effects);
+            }
+            ControllerEvent::ConfigChanged { topic } => self.reload_config(&topic, effects),
             ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
                 self.push_acked(broker, broker_epoch, version, reports, effects);
             }
@@ -167,6 +183,7 @@ impl Controller {
             }
             ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
         }
+        self.confirm(effects);
         let open = self.unresolved == 0 && !self.resigned;
         let released = self.released.iter().any(|b| !self.held.contains_key(b));
         if open && (closed || released || self.image.changed()) {
@@ -197,7 +214,7 @@ impl Controller {
     }
 
     fn load_topic(&mut self, name: TopicName, loaded: LoadedTopic, effects: &mut Effects) {
-        let LoadedTopic { incarnation, config, partitions, deleting, .. } = loaded;
+        let LoadedTopic { incarnation, config, overrides, partitions, deleting } = loaded;
         self.index_name(&name);
         let mut slots = BTreeMap::new();
         for (index, partition) in partitions {
@@ -212,9 +229,19 @@ impl Controller {
         }
         if !deleting {
             let shown = slots.iter().map(|(i, s)| (*i, s.shown())).collect();
-            self.image.add_topic(&name, TopicImage { incarnation, config, partitions: shown });
+            let overrides = overrides.clone();
+            self.image
+                .add_topic(&name, TopicImage { incarnation, config, overrides, partitions: shown });
         }
-        let topic = Topic { incarnation, config, slots, deleting: None, hidden: deleting };
+        let topic = Topic {
+            incarnation,
+            config,
+            overrides,
+            slots,
+            deleting: None,
+            hidden: deleting,
+            configs: Configs::default(),
+        };
         self.topics.insert(name.clone(), topic);
         if deleting {
             self.begin_delete(&name, Vec::new(), effects);
@@ -284,6 +311,7 @@ impl Controller {
             Target::Partition(at) => self.partition_written(write, &at, outcome, effects),
             Target::Create(name) => self.topic_created(&name, outcome, effects),
             Target::Delete(name) => self.topic_deleted(&name, outcome, effects),
+            Target::Config(name) => self.config_written(&name, outcome, effects),
         }
     }
 
@@ -299,6 +327,7 @@ impl Controller {
             let why = if known { Condition::NotController } else { unknown() };
             effects.create_answers.push((creating.request, Err(why)));
         }
+        self.abandon_all_configs(fenced, effects);
         for topic in self.topics.values_mut() {
             for request in topic.deleting.take().unwrap_or_default() {
                 effects.delete_answers.push((request, Err(unknown())));
@@ -364,6 +393,9 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
         }
         ControllerEvent::DeleteTopic { request, .. } => {
             effects.delete_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::AlterTopicConfig { request, .. } => {
+            effects.config_answers.push((*request, Err(Condition::NotController)));
         }
         ControllerEvent::ReplicasFailed { request, .. } => {
             effects.failed_answers.push((*request, Err(Condition::NotController)));

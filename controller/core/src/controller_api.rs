@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, Condition, FailedReplicas, Incarnation, LeaderEpoch,
     Offset, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    topic_config::SettingChange,
 };
 
 /// Names one request that waits for an answer; chosen by the shell.
@@ -97,6 +98,32 @@ pub struct CreateTopic {
 /// The answer to a creation: id, partitions, replication factor; or why not.
 pub type CreateTopicAnswer = Result<(TopicId, i32, i32), Condition>;
 
+/// A change of a topic's settings, validated by the core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AlterTopicConfig {
+    /// Which topic.
+    pub name: TopicName,
+    /// What the changes do not set is no longer overridden; otherwise it stays.
+    pub replace: bool,
+    /// By key.
+    pub changes: Vec<(String, SettingChange)>,
+    /// Only check, write nothing.
+    pub validate_only: bool,
+}
+
+/// What a topic's settings have become.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AlteredTopicConfig {
+    /// What the topic sets now, or would set with `validate_only`.
+    pub overrides: BTreeMap<String, String>,
+    /// Leaders that have not confirmed the settings (R37): stored all the same, and every later leader gets them with its
+    /// leadership.
+    pub unconfirmed: Vec<BrokerId>,
+}
+
+/// The answer to a change of settings.
+pub type AlterTopicConfigAnswer = Result<AlteredTopicConfig, Condition>;
+
 /// A replica's answer about its log, given after it accepted the leaderless state at `leader_epoch` (R8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaReport {
@@ -136,6 +163,23 @@ pub enum ControllerEvent {
         /// Whom to answer.
         request: RequestId,
         /// What to delete.
+        topic: TopicName,
+    },
+    /// Answered in `Effects::config_answers`, once every leader has confirmed or the shell's patience has ended.
+    AlterTopicConfig {
+        /// Whom to answer.
+        request: RequestId,
+        /// What to change.
+        alter: AlterTopicConfig,
+    },
+    /// The shell waits no longer for the confirmations of `Effects::confirmations_awaited`.
+    ConfirmationDue {
+        /// The request to answer now.
+        request: RequestId,
+    },
+    /// Somebody else has changed the settings of a topic in ZooKeeper, and says so: read them again.
+    ConfigChanged {
+        /// Which topic.
         topic: TopicName,
     },
     /// A broker acknowledged image `version`; with it come reports for leaderless partitions.
@@ -180,7 +224,12 @@ pub enum WriteOutcome {
         /// What is stored; `None`: no node, or an unreadable one.
         now: Option<PartitionState>,
     },
-    /// Not applied: the topic's node exists (create) or is gone (delete).
+    /// The topic's stored settings, for a read; for a write: not applied, because they are others than it built on.
+    Config {
+        /// What is stored.
+        now: BTreeMap<String, String>,
+    },
+    /// Not applied: the topic's node exists (create) or is gone (delete, settings).
     TopicConflict,
     /// Not applied: the store refused it for good (for instance the request is too large).
     Refused {
@@ -232,6 +281,22 @@ pub enum TopicWrite {
     },
 }
 
+/// A conditional write (or a read) of a topic's settings. One multi that checks `/controller_epoch`, the topic's node and the
+/// version of the settings' node as read, if they are `expected`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigWrite {
+    /// To be named in `Written`.
+    pub write: WriteId,
+    /// Which topic.
+    pub name: TopicName,
+    /// Life of the topic; another one is `TopicConflict`.
+    pub incarnation: Incarnation,
+    /// The settings on which the decision was made.
+    pub expected: BTreeMap<String, String>,
+    /// The new settings; `None`: only read.
+    pub overrides: Option<BTreeMap<String, String>>,
+}
+
 /// What to do after a step, in this order. (Completion changes the state: a write counts when `Written` says so.)
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
@@ -239,19 +304,25 @@ pub struct Effects {
     pub partition_writes: Vec<PartitionWrite>,
     /// 2. Topics to write.
     pub topic_writes: Vec<TopicWrite>,
-    /// 3. The image changed: every broker is owed a push (`Controller::push_for`).
+    /// 3. Topics' settings to write or to read.
+    pub config_writes: Vec<ConfigWrite>,
+    /// 4. The image changed: every broker is owed a push (`Controller::push_for`).
     pub image_changed: bool,
-    /// 4. Answers to proposals.
+    /// 5. Answers to proposals.
     pub alter_answers: Vec<(RequestId, AlterPartitionAnswer)>,
-    /// 5. Answers to creations: id, partitions, replication factor.
+    /// 6. Answers to creations: id, partitions, replication factor.
     pub create_answers: Vec<(RequestId, CreateTopicAnswer)>,
-    /// 6. Answers to deletions.
+    /// 7. Answers to deletions.
     pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
-    /// 7. Answers to reports of failed replicas: taken, or why not.
+    /// 8. Answers to changes of settings.
+    pub config_answers: Vec<(RequestId, AlterTopicConfigAnswer)>,
+    /// 9. These changes of settings are stored and wait for the leaders' confirmation: `ConfirmationDue` after a while.
+    pub confirmations_awaited: Vec<RequestId>,
+    /// 10. Answers to reports of failed replicas: taken, or why not.
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 8. The term is over (a write was fenced): stop at once.
+    /// 11. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 9. Lines for the state-change log.
+    /// 12. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

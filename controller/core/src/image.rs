@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::{
-    BrokerId, BrokerImage, ClusterDelta, ClusterImage, Incarnation, Partition, TopicImage,
-    TopicName, TopicPartition,
+    BrokerId, BrokerImage, ClusterDelta, ClusterImage, Incarnation, Partition, TopicConfig,
+    TopicImage, TopicName, TopicPartition,
 };
 
 /// Most deleted topics that are remembered for brokers that have not acknowledged the deletion; beyond it the oldest are
@@ -100,6 +100,26 @@ impl Image {
         self.cluster.topics.insert(name.clone(), topic);
     }
 
+    /// Changes a topic's settings. Every partition is pushed again: settings travel with leaderships (R37).
+    pub(crate) fn set_config(
+        &mut self,
+        name: &TopicName,
+        config: TopicConfig,
+        overrides: BTreeMap<String, String>,
+    ) {
+        let Some(topic) = self.cluster.topics.get_mut(name) else { return };
+        if topic.config == config && topic.overrides == overrides {
+            return;
+        }
+        topic.config = config;
+        topic.overrides = overrides;
+        let indexes: Vec<i32> = topic.partitions.keys().copied().collect();
+        let version = self.raise();
+        for index in indexes {
+            self.stamp(name, index, version);
+        }
+    }
+
     /// Shows a partition of a topic that is in the image; a no-op if it is shown so already.
     pub(crate) fn set_partition(&mut self, name: &TopicName, index: i32, partition: Partition) {
         let Some(topic) = self.cluster.topics.get_mut(name) else {
@@ -191,6 +211,7 @@ impl Image {
             let changed = delta.topics.entry(name.clone()).or_insert_with(|| TopicImage {
                 incarnation: topic.incarnation,
                 config: topic.config,
+                overrides: topic.overrides.clone(),
                 partitions: BTreeMap::new(),
             });
             changed.partitions.insert(*index, partition.clone());

@@ -5,6 +5,7 @@
 
 mod candidate;
 mod candidate_api;
+mod configs;
 mod controller;
 mod controller_api;
 mod decide;
@@ -20,7 +21,8 @@ pub use candidate_api::{
 };
 pub use controller::{Controller, Defaults};
 pub use controller_api::{
-    AlterPartition, AlterPartitionAnswer, BrokerRegistration, ControllerEvent, CreateTopic,
+    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
+    AlteredTopicConfig, BrokerRegistration, ConfigWrite, ControllerEvent, CreateTopic,
     CreateTopicAnswer, Effects, LoadedPartition, LoadedTopic, Note, PartitionWrite, ReplicaReport,
     RequestId, Snapshot, TopicWrite, WriteId, WriteOutcome,
 };

@@ -7,6 +7,7 @@ use barnabas_types::{
     TopicName, TopicPartition,
 };
 
+use crate::configs::Configs;
 use crate::controller::{Controller, Target, Topic, note};
 use crate::controller_api::{CreateTopic, Effects, RequestId, TopicWrite, WriteOutcome};
 use crate::partitions::Slot;
@@ -202,7 +203,7 @@ impl Controller {
 
     fn add_created(&mut self, created: Creating, incarnation: Incarnation, effects: &mut Effects) {
         let Creating { request, topic, partitions } = created;
-        let CreateTopic { name, config, topic_id, .. } = topic;
+        let CreateTopic { name, config, topic_id, overrides, .. } = topic;
         let rf = partitions.values().next().map_or(0, |p| p.0.len());
         let answer = (topic_id, length(partitions.len()), length(rf));
         let mut slots = BTreeMap::new();
@@ -214,9 +215,19 @@ impl Controller {
         }
         let partitions = slots.iter().map(|(index, slot)| (*index, slot.shown())).collect();
         let indexes: Vec<i32> = slots.keys().copied().collect();
-        self.image.add_topic(&name, TopicImage { incarnation, config, partitions });
-        let text = format!("topic {name} created: id {topic_id}, {} partitions", answer.1);
-        let topic = Topic { incarnation, config, slots, deleting: None, hidden: false };
+        let shown = overrides.clone();
+        self.image
+            .add_topic(&name, TopicImage { incarnation, config, overrides: shown, partitions });
+        let text = format!("topic {name} created: id {topic_id}, {}", counted(answer.1));
+        let topic = Topic {
+            incarnation,
+            config,
+            overrides,
+            slots,
+            deleting: None,
+            hidden: false,
+            configs: Configs::default(),
+        };
         self.topics.insert(name.clone(), topic);
         note(effects, None, false, text);
         effects.create_answers.push((request, Ok(answer)));
@@ -295,7 +306,8 @@ impl Controller {
             self.release(&at);
             self.resolve(&at);
         }
-        let Some(topic) = self.topics.remove(name) else { return };
+        let Some(mut topic) = self.topics.remove(name) else { return };
+        self.abandon_configs(&mut topic.configs, &Condition::UnknownTopicOrPartition, effects);
         for mut slot in topic.slots.into_values() {
             self.count_replicas(&slot.assigned, false);
             if let Some(write) = slot.write_under_way() {
@@ -323,6 +335,11 @@ impl Controller {
             }
         }
     }
+}
+
+/// `n partitions`, as people say it.
+fn counted(partitions: i32) -> String {
+    if partitions == 1 { "1 partition".to_owned() } else { format!("{partitions} partitions") }
 }
 
 fn check_partitions(partitions: i64) -> Result<(), Condition> {

@@ -5,11 +5,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{
-    AlterPartition, ControllerEvent, ReplicaReport, Snapshot, TopicWrite, WriteOutcome,
+    AlterPartition, AlterTopicConfig, ConfigWrite, ControllerEvent, ReplicaReport, RequestId,
+    Snapshot, TopicWrite, WriteOutcome,
 };
+use barnabas_types::topic_config::SettingChange;
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, ClusterDelta, FailedByBroker, FailedReplicas, Incarnation,
     LeaderEpoch, Offset, Partition, TopicImage, TopicName, TopicPartition,
@@ -41,6 +43,7 @@ impl Mirror {
             for (name, topic) in delta.topics {
                 let mine = self.topics.entry(name).or_insert_with(|| topic.clone());
                 mine.partitions.extend(topic.partitions);
+                (mine.config, mine.overrides) = (topic.config, topic.overrides);
             }
         }
         if let Some(brokers) = delta.brokers {
@@ -61,6 +64,11 @@ struct Soak {
     led: BTreeMap<(TopicPartition, Incarnation, LeaderEpoch), (BrokerId, BrokerEpoch)>,
     epochs: BTreeMap<(TopicPartition, Incarnation), LeaderEpoch>,
     recovered: usize,
+    /// Settings as stored, and the writes of them that are open.
+    settings: BTreeMap<TopicName, BTreeMap<String, String>>,
+    config_writes: Vec<ConfigWrite>,
+    /// Changes of settings that are not answered yet.
+    unanswered: BTreeSet<RequestId>,
 }
 
 impl Soak {
@@ -89,6 +97,9 @@ impl Soak {
             led: BTreeMap::new(),
             epochs: BTreeMap::new(),
             recovered: 0,
+            settings: BTreeMap::new(),
+            config_writes: Vec::new(),
+            unanswered: BTreeSet::new(),
         }
     }
 
@@ -103,6 +114,10 @@ impl Soak {
         }
         self.recovered += usize::from(said(&effects, "longest log"));
         self.topics.extend(effects.topic_writes);
+        self.config_writes.extend(effects.config_writes);
+        for (request, answer) in effects.config_answers {
+            assert!(self.unanswered.remove(&request), "answered twice: {answer:?}");
+        }
         self.check();
     }
 
@@ -156,7 +171,8 @@ impl Soak {
         if !self.topics.is_empty() && self.dice.one_in(3) {
             let index = self.dice.below(self.topics.len());
             let (write, outcome) = match self.topics.remove(index) {
-                TopicWrite::Create { write, .. } => {
+                TopicWrite::Create { write, name, .. } => {
+                    self.settings.insert(name, BTreeMap::new());
                     self.next_epoch += 1;
                     (write, WriteOutcome::TopicCreated { czxid: self.next_epoch })
                 }
@@ -262,6 +278,53 @@ impl Soak {
         self.step(event);
     }
 
+    /// Somebody asks for other settings, or writes them into the store himself.
+    fn alter(&mut self) {
+        let name = name(["t", "u", "v", "w"][self.dice.below(4)]);
+        let value = self.dice.below(5).to_string();
+        let key = ["retention.ms", "segment.ms", "flush.ms"][self.dice.below(3)].to_owned();
+        if self.dice.one_in(4) {
+            self.settings.entry(name.clone()).or_default().insert(key, value);
+            if self.dice.one_in(2) {
+                self.step(ControllerEvent::ConfigChanged { topic: name });
+            }
+            return;
+        }
+        let change = match self.dice.below(3) {
+            0 => SettingChange::Delete,
+            _ => SettingChange::Set(value),
+        };
+        let alter = AlterTopicConfig {
+            name,
+            replace: self.dice.one_in(5),
+            changes: vec![(key, change)],
+            validate_only: self.dice.one_in(8),
+        };
+        let request = self.term.request();
+        self.unanswered.insert(request);
+        self.step(ControllerEvent::AlterTopicConfig { request, alter });
+    }
+
+    fn complete_config(&mut self) {
+        if self.config_writes.is_empty() {
+            return;
+        }
+        let index = self.dice.below(self.config_writes.len());
+        let ConfigWrite { write, name, incarnation, expected, overrides } =
+            self.config_writes.remove(index);
+        let lives = self.term.core.image().topics.get(&name).map(|t| t.incarnation);
+        let stored = self.settings.entry(name).or_default();
+        let outcome = match overrides {
+            _ if lives != Some(incarnation) => WriteOutcome::TopicConflict,
+            Some(overrides) if *stored == expected => {
+                *stored = overrides;
+                WriteOutcome::Applied
+            }
+            _ => WriteOutcome::Config { now: stored.clone() },
+        };
+        self.step(ControllerEvent::Written { write, outcome });
+    }
+
     /// A broker reports a random set of its replicas as failed, or some older report again.
     fn fail(&mut self, id: BrokerId, none: bool) {
         let Some(epoch) = self.registered.get(&id).map(|r| r.epoch) else { return };
@@ -280,7 +343,14 @@ impl Soak {
     }
 
     fn random(&mut self) {
-        match self.dice.below(13) {
+        match self.dice.below(18) {
+            13 => self.alter(),
+            14 | 15 => self.complete_config(),
+            16 => {
+                if let Some(request) = self.unanswered.first().copied() {
+                    self.step(ControllerEvent::ConfirmationDue { request });
+                }
+            }
             0 => self.registrations(),
             12 => {
                 let id = self.random_broker();
@@ -312,10 +382,14 @@ impl Soak {
             while !self.term.open.is_empty() || !self.topics.is_empty() {
                 self.complete();
             }
+            while !self.config_writes.is_empty() {
+                self.complete_config();
+            }
             for id in 1..=4 {
                 self.push(b(id), false);
             }
         }
+        assert_eq!(self.unanswered, BTreeSet::new(), "every leader has confirmed");
         for (at, _, p) in self.partitions() {
             assert!(p.state.leader.is_some(), "I12: {at} {p:?}");
         }

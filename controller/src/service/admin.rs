@@ -9,8 +9,8 @@ use barnabas_types::{BrokerId, Condition, TopicId};
 use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
-use super::describe;
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
+use super::{describe, settings};
 
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
@@ -68,6 +68,20 @@ impl Admin for AdminService {
             self.anywhere.delete_topic(&request.name).await
         };
         Ok(Response::new(write_deleted(request.name, &answer)))
+    }
+
+    async fn alter_topic_config(
+        &self,
+        request: Request<v1::AlterTopicConfigRequest>,
+    ) -> Result<Response<v1::AlterTopicConfigResponse>, Status> {
+        let request = request.into_inner();
+        let (name, forwarded) = (request.name.clone(), request.forwarded);
+        let answer = match settings::read_alter(request) {
+            Err(condition) => Err(condition),
+            Ok(alter) if forwarded => self.local.alter_topic_config(alter).await,
+            Ok(alter) => self.anywhere.alter_topic_config(alter).await,
+        };
+        Ok(Response::new(settings::write_altered(name, answer)))
     }
 
     async fn describe_cluster(
@@ -189,7 +203,7 @@ fn topic_id(bytes: &[u8]) -> Result<TopicId, Condition> {
     bytes.try_into().map(TopicId).map_err(|_| senseless())
 }
 
-fn senseless() -> Condition {
+pub(super) fn senseless() -> Condition {
     Condition::UnknownOutcome("the controller's answer makes no sense")
 }
 

@@ -4,18 +4,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barnabas_controller_core::AlterPartitionAnswer;
+use barnabas_controller_core::{AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig};
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
-use barnabas_types::{BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId};
+use barnabas_types::{
+    BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicName,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{admin, control};
+use super::{admin, control, settings};
 use crate::membership::Membership;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -166,12 +168,18 @@ impl ControllerClient {
 
     /// Until the topic is in this broker's view; the creation is done either way.
     async fn until_known(&self, id: TopicId) {
+        self.until_shown(|image| {
+            image.topics.values().any(|topic| topic.incarnation.topic_id == id)
+        })
+        .await;
+    }
+
+    async fn until_shown(&self, shown: impl Fn(&ClusterImage) -> bool) {
         let mut changes = self.view.changes();
         let deadline = Instant::now() + VIEW_PATIENCE;
         loop {
             changes.mark_unchanged();
-            let image = self.view.image();
-            if image.topics.values().any(|topic| topic.incarnation.topic_id == id) {
+            if shown(&self.view.image()) {
                 return;
             }
             match tokio::time::timeout_at(deadline, changes.changed()).await {
@@ -203,6 +211,44 @@ impl ControllerClient {
         }
     }
 
+    /// Changes a topic's settings; waits a little while nobody is controller, and then until this broker knows the new ones.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn alter_topic_config(
+        &self,
+        alter: AlterTopicConfig,
+    ) -> Result<AlteredTopicConfig, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.alter_topic_config(alter.clone()).await
+            } else {
+                self.forward_alter(&alter).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await
+                }
+                Ok(altered) if !alter.validate_only => {
+                    self.until_in_force(&alter.name, &altered).await;
+                    return Ok(altered);
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Until the topic's settings are in this broker's view; they are stored either way.
+    async fn until_in_force(&self, name: &TopicName, altered: &AlteredTopicConfig) {
+        self.until_shown(|image| {
+            let topic = image.topics.get(name);
+            topic.is_none_or(|topic| topic.overrides == altered.overrides)
+        })
+        .await;
+    }
+
     /// A block of producer ids that nobody else has; not the controller's business, but asked at the same place.
     ///
     /// # Errors
@@ -215,6 +261,15 @@ impl ControllerClient {
         let mut client = AdminClient::new(self.connected().await?);
         let request = admin::write_new_topic(topic, true);
         admin::read_created(&self.called(client.create_topic(request)).await?)
+    }
+
+    async fn forward_alter(
+        &self,
+        alter: &AlterTopicConfig,
+    ) -> Result<AlteredTopicConfig, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = settings::write_alter(alter, true);
+        settings::read_altered(self.called(client.alter_topic_config(request)).await?)
     }
 
     async fn forward_delete(&self, name: &str) -> Result<TopicId, Condition> {

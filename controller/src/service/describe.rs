@@ -1,7 +1,9 @@
 //! Descriptions of the cluster as one broker knows it.
 
+use std::collections::BTreeSet;
+
 use barnabas_proto::v1;
-use barnabas_types::{BrokerId, ClusterId, ClusterImage, TopicName};
+use barnabas_types::{BrokerId, ClusterId, ClusterImage, TopicImage, TopicName};
 
 pub(super) fn cluster(
     image: &ClusterImage,
@@ -14,6 +16,7 @@ pub(super) fn cluster(
         controller_epoch: image.controller.map_or(0, |(_, epoch)| epoch.0),
         brokers: image.brokers.iter().map(|(id, broker)| v1::Broker::of(*id, broker)).collect(),
         topics: count(image.topics.len()),
+        failed_replicas: count(image.failed.values().map(BTreeSet::len).sum()),
         answered_by: me.0,
         ..Default::default()
     };
@@ -35,17 +38,27 @@ pub(super) fn topics(image: &ClusterImage, names: &[String]) -> v1::DescribeTopi
     let mut response = v1::DescribeTopicsResponse::default();
     if names.is_empty() {
         response.topics =
-            image.topics.iter().map(|(name, topic)| v1::Topic::of(name, topic)).collect();
+            image.topics.iter().map(|(name, topic)| described(image, name, topic)).collect();
         return response;
     }
     for name in names {
         let known = TopicName::new(name).ok().and_then(|name| image.topics.get_key_value(&name));
         match known {
-            Some((name, topic)) => response.topics.push(v1::Topic::of(name, topic)),
+            Some((name, topic)) => response.topics.push(described(image, name, topic)),
             None => response.missing.push(name.clone()),
         }
     }
     response
+}
+
+fn described(image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> v1::Topic {
+    let mut message = v1::Topic::of(name, topic);
+    for partition in &mut message.partitions {
+        let online = |id: &i32| image.is_online(BrokerId(*id), name, partition.index);
+        partition.offline_replicas =
+            partition.assigned_replicas.iter().filter(|id| !online(id)).copied().collect();
+    }
+    message
 }
 
 fn count(len: usize) -> i32 {
@@ -55,7 +68,9 @@ fn count(len: usize) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barnabas_types::{BrokerEpoch, Partition, PartitionState, TopicConfig, TopicImage};
+    use barnabas_types::{
+        BrokerEpoch, BrokerImage, Partition, PartitionState, TopicConfig, TopicPartition,
+    };
 
     #[test]
     fn troubled_partitions_are_counted() {
@@ -79,16 +94,34 @@ mod tests {
             .enumerate()
             .map(|(index, partition)| (count(index), partition))
             .collect(),
+            ..TopicImage::default()
         };
         let mut image = ClusterImage::default();
         image.topics.insert(TopicName::new("t").unwrap(), topic);
+        for id in 1..=2 {
+            let broker = BrokerImage {
+                epoch: BrokerEpoch(1),
+                host: "h".into(),
+                port: 1,
+                control_address: "h:2".into(),
+                rack: None,
+                tail_lost: false,
+            };
+            image.brokers.insert(BrokerId(id), broker);
+        }
+        let at = TopicPartition { topic: TopicName::new("t").unwrap(), partition: 1 };
+        image.failed.insert(BrokerId(2), BTreeSet::from([at]));
         let told = cluster(&image, &ClusterId("c".into()), BrokerId(2));
         assert_eq!((told.topics, told.partitions, told.controller_id), (1, 3, -1));
         assert_eq!(told.offline_partitions, 1);
         assert_eq!(told.under_replicated_partitions, 2);
         assert_eq!(told.under_min_isr_partitions, 1);
+        assert_eq!(told.failed_replicas, 1);
         let told = topics(&image, &["t".into(), "no".into(), "/".into()]);
         assert_eq!(told.topics.len(), 1);
+        let offline: Vec<_> =
+            told.topics[0].partitions.iter().map(|p| p.offline_replicas.clone()).collect();
+        assert_eq!(offline, [vec![3], vec![2, 3], vec![3]]);
         assert_eq!(told.missing, vec!["no".to_owned(), "/".to_owned()]);
     }
 }

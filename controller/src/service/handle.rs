@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use barnabas_controller_core::{AlterPartition, AlterPartitionAnswer, CreateTopic};
+use barnabas_controller_core::{
+    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreateTopic,
+};
 use barnabas_proto::convert::IsrProposals;
-use barnabas_proto::topic_config;
+use barnabas_types::topic_config;
 use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -162,6 +164,21 @@ impl ControllerHandle {
             TopicName::new(name).map_err(|error| Condition::InvalidTopic(error.to_string()))?;
         let answer = self.submit(|answer| TermEvent::Delete(name, answer)).await?;
         let lost = Condition::UnknownOutcome("the controller changed while it deleted the topic");
+        answered(answer, lost).await
+    }
+
+    /// Changes a topic's settings. Returns when they are stored and every leader has confirmed them, or has not for some
+    /// seconds.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn alter_topic_config(
+        &self,
+        alter: AlterTopicConfig,
+    ) -> Result<AlteredTopicConfig, Condition> {
+        let answer = self.submit(|answer| TermEvent::AlterConfig(alter, answer)).await?;
+        let lost =
+            Condition::UnknownOutcome("the controller changed while it altered the settings");
         answered(answer, lost).await
     }
 

@@ -5,6 +5,7 @@ mod client;
 mod control;
 mod describe;
 mod handle;
+mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;

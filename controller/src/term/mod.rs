@@ -6,7 +6,8 @@ mod push;
 use std::sync::Arc;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, CreateTopic, CreateTopicAnswer, Defaults,
+    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer, CreateTopic,
+    CreateTopicAnswer, Defaults,
 };
 use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -23,6 +24,7 @@ pub(crate) enum TermEvent {
     Alter(AlterPartition, oneshot::Sender<AlterPartitionAnswer>),
     Create(CreateTopic, oneshot::Sender<CreateTopicAnswer>),
     Delete(TopicName, oneshot::Sender<Result<TopicId, Condition>>),
+    AlterConfig(AlterTopicConfig, oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(FailedReplicas, oneshot::Sender<Result<(), Condition>>),
     Push(push::Ready),
 }
@@ -40,6 +42,7 @@ pub(crate) struct RunningTerm {
     handle: TermHandle,
     paused: watch::Sender<bool>,
     brokers_changed: Arc<Notify>,
+    configs_changed: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -56,6 +59,11 @@ impl RunningTerm {
     /// The registrations must be read again.
     pub(crate) fn brokers_changed(&self) {
         self.brokers_changed.notify_one();
+    }
+
+    /// Others may have changed settings.
+    pub(crate) fn configs_changed(&self) {
+        self.configs_changed.notify_one();
     }
 
     /// Ends when the term ends by itself.
@@ -86,6 +94,7 @@ pub(crate) fn begin<Z: ZooKeeper>(
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let paused = watch::Sender::new(false);
     let brokers_changed = Arc::new(Notify::new());
+    let configs_changed = Arc::new(Notify::new());
     let owner = owner::Owner::new(owner::Setting {
         me,
         epoch,
@@ -96,12 +105,14 @@ pub(crate) fn begin<Z: ZooKeeper>(
         to_inbox: sender.clone(),
         paused: paused.subscribe(),
         brokers_changed: Arc::clone(&brokers_changed),
+        configs_changed: Arc::clone(&configs_changed),
     });
     let task = tokio::spawn(owner.run());
     RunningTerm {
         handle: TermHandle { epoch, defaults, inbox: sender },
         paused,
         brokers_changed,
+        configs_changed,
         task,
     }
 }

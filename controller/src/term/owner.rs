@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use barnabas_controller_core::{
-    AlterPartitionAnswer, Controller, ControllerEvent, CreateTopicAnswer, Defaults, Effects, Note,
-    RequestId, WriteId, WriteOutcome,
+    AlterPartitionAnswer, AlterTopicConfigAnswer, Controller, ControllerEvent, CreateTopicAnswer,
+    Defaults, Effects, Note, RequestId, WriteId, WriteOutcome,
 };
 use barnabas_proto::znode::paths;
 use barnabas_types::{BrokerId, Condition, ControllerEpoch, Now, TopicId};
@@ -17,7 +17,8 @@ use super::TermEvent;
 use super::push::Streams;
 use crate::drive;
 use crate::translate::{
-    GivenUp, Load, Loaded, ReadBrokers, Registrations, WritePartitions, WriteTopic, epoch_check,
+    ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
+    WriteConfig, WritePartitions, WriteTopic, epoch_check,
 };
 use crate::zookeeper::{Op, Request, ZooKeeper};
 
@@ -25,6 +26,10 @@ use crate::zookeeper::{Op, Request, ZooKeeper};
 const PARTITION_MULTIS_MAX: usize = 8;
 /// Topic creations and deletions under way at once.
 const TOPIC_WRITES_MAX: usize = 4;
+/// Topics' settings written or read at once.
+const CONFIG_WRITES_MAX: usize = 4;
+/// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
+const CONFIRMATION_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Setting<Z> {
     pub(super) me: BrokerId,
@@ -36,12 +41,17 @@ pub(super) struct Setting<Z> {
     pub(super) to_inbox: mpsc::Sender<TermEvent>,
     pub(super) paused: watch::Receiver<bool>,
     pub(super) brokers_changed: Arc<Notify>,
+    pub(super) configs_changed: Arc<Notify>,
 }
 
 /// What a task of the term brings back.
 enum Done {
     Partitions(Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
     Topic(Result<(WriteId, WriteOutcome), GivenUp>),
+    Config(Result<(WriteId, WriteOutcome), GivenUp>),
+    Notices(Result<ConfigNotices, GivenUp>),
+    /// Patience with the leaders' confirmation has ended.
+    Due(RequestId),
     Brokers(Result<Registrations, GivenUp>),
 }
 
@@ -50,6 +60,7 @@ enum Waiter {
     Alter(oneshot::Sender<AlterPartitionAnswer>),
     Create(oneshot::Sender<CreateTopicAnswer>),
     Delete(oneshot::Sender<Result<TopicId, Condition>>),
+    AlterConfig(oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(oneshot::Sender<Result<(), Condition>>),
 }
 
@@ -63,8 +74,13 @@ pub(super) struct Owner<Z> {
     partition_multis: usize,
     topic_writes_waiting: VecDeque<WriteTopic>,
     topic_writes: usize,
+    /// As the partitions': one of each topic is open.
+    config_writes_waiting: VecDeque<WriteConfig>,
+    config_writes: usize,
     reading_brokers: bool,
     brokers_stale: bool,
+    reading_notices: bool,
+    notices_stale: bool,
     waiting: BTreeMap<RequestId, Waiter>,
     request_next: u64,
     streams: Streams,
@@ -81,8 +97,12 @@ impl<Z: ZooKeeper> Owner<Z> {
             partition_multis: 0,
             topic_writes_waiting: VecDeque::new(),
             topic_writes: 0,
+            config_writes_waiting: VecDeque::new(),
+            config_writes: 0,
             reading_brokers: false,
             brokers_stale: false,
+            reading_notices: false,
+            notices_stale: false,
             waiting: BTreeMap::new(),
             request_next: 1,
             streams: Streams::new(setting.me, setting.epoch, setting.to_inbox.clone()),
@@ -99,6 +119,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 Err(error) => return self.give_up(&error),
             };
         self.loaded(loaded).await;
+        self.read_notices();
         while !self.resigned {
             if *self.setting.paused.borrow_and_update() {
                 if self.setting.paused.changed().await.is_err() {
@@ -110,6 +131,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 biased;
                 changed = self.setting.paused.changed() => if changed.is_err() { return },
                 () = self.setting.brokers_changed.notified() => self.read_brokers(),
+                () = self.setting.configs_changed.notified() => self.read_notices(),
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
                     Ok(done) => self.task_done(done),
                     Err(error) => {
@@ -169,6 +191,10 @@ impl<Z: ZooKeeper> Owner<Z> {
                 self.waiting.insert(request, Waiter::Delete(answer));
                 self.step(ControllerEvent::DeleteTopic { request, topic });
             }
+            TermEvent::AlterConfig(alter, answer) => {
+                self.waiting.insert(request, Waiter::AlterConfig(answer));
+                self.step(ControllerEvent::AlterTopicConfig { request, alter });
+            }
             TermEvent::Failed(report, answer) => {
                 self.waiting.insert(request, Waiter::Failed(answer));
                 self.step(ControllerEvent::ReplicasFailed { request, report });
@@ -197,6 +223,28 @@ impl<Z: ZooKeeper> Owner<Z> {
                 self.topic_writes -= 1;
                 match outcome {
                     Ok((write, outcome)) => self.written(write, outcome),
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Done::Config(outcome) => {
+                self.config_writes -= 1;
+                match outcome {
+                    Ok((write, outcome)) => self.written(write, outcome),
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Done::Due(request) => self.step(ControllerEvent::ConfirmationDue { request }),
+            Done::Notices(read) => {
+                self.reading_notices = false;
+                match read {
+                    Ok(read) => {
+                        for topic in read.topics {
+                            self.step(ControllerEvent::ConfigChanged { topic });
+                        }
+                        if std::mem::take(&mut self.notices_stale) || read.more {
+                            self.read_notices();
+                        }
+                    }
                     Err(error) => self.give_up(&error),
                 }
             }
@@ -235,6 +283,18 @@ impl<Z: ZooKeeper> Owner<Z> {
             .spawn(async move { Done::Brokers(drive::run(&client, ReadBrokers::default()).await) });
     }
 
+    /// One read at a time, as above.
+    fn read_notices(&mut self) {
+        if self.reading_notices {
+            self.notices_stale = true;
+            return;
+        }
+        self.reading_notices = true;
+        let client = self.setting.client.clone();
+        let read = ReadConfigNotices::new(self.setting.epoch_version);
+        self.tasks.spawn(async move { Done::Notices(drive::run(&client, read).await) });
+    }
+
     fn step(&mut self, event: ControllerEvent) {
         let registrations =
             matches!(event, ControllerEvent::Loaded(_) | ControllerEvent::Brokers(_));
@@ -243,10 +303,13 @@ impl<Z: ZooKeeper> Owner<Z> {
         let Effects {
             partition_writes,
             topic_writes,
+            config_writes,
             image_changed,
             alter_answers,
             create_answers,
             delete_answers,
+            config_answers,
+            confirmations_awaited,
             failed_answers,
             resign,
             notes,
@@ -255,6 +318,8 @@ impl<Z: ZooKeeper> Owner<Z> {
         self.partition_batches.extend(WritePartitions::batches(version, partition_writes));
         self.topic_writes_waiting
             .extend(topic_writes.into_iter().map(|write| WriteTopic::new(version, write)));
+        self.config_writes_waiting
+            .extend(config_writes.into_iter().map(|write| WriteConfig::new(version, write)));
         self.start_writes();
         if registrations || image_changed {
             self.streams.follow(&self.core.image().brokers);
@@ -274,6 +339,18 @@ impl<Z: ZooKeeper> Owner<Z> {
             if let Some(Waiter::Delete(waiter)) = self.waiting.remove(&request) {
                 let _ = waiter.send(answer);
             }
+        }
+        for (request, answer) in config_answers {
+            if let Some(Waiter::AlterConfig(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        // Those that were answered in the same step are asked about once more, to no effect.
+        for request in confirmations_awaited {
+            self.tasks.spawn(async move {
+                tokio::time::sleep(CONFIRMATION_PATIENCE).await;
+                Done::Due(request)
+            });
         }
         for (request, answer) in failed_answers {
             if let Some(Waiter::Failed(waiter)) = self.waiting.remove(&request) {
@@ -300,6 +377,13 @@ impl<Z: ZooKeeper> Owner<Z> {
             self.topic_writes += 1;
             let client = self.setting.client.clone();
             self.tasks.spawn(async move { Done::Topic(drive::run(&client, write).await) });
+        }
+        while self.config_writes < CONFIG_WRITES_MAX
+            && let Some(write) = self.config_writes_waiting.pop_front()
+        {
+            self.config_writes += 1;
+            let client = self.setting.client.clone();
+            self.tasks.spawn(async move { Done::Config(drive::run(&client, write).await) });
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{BrokerRegistration, LoadedPartition, LoadedTopic, Snapshot};
-use barnabas_proto::topic_config;
 use barnabas_proto::znode::{self, BrokerNode, TopicNode, paths};
+use barnabas_types::topic_config;
 use barnabas_types::{BrokerEpoch, BrokerId, Incarnation, TopicConfig, TopicName, TopicPartition};
 
 use super::{Answer, GivenUp, Procedure, Step};

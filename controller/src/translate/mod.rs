@@ -4,6 +4,7 @@
 //! drives it with awaits, the simulator with its own queue; both run the same code.
 
 mod candidate;
+mod configs;
 mod load;
 mod partitions;
 mod producer_ids;
@@ -12,6 +13,7 @@ mod tests;
 mod topics;
 
 pub use candidate::{CandidateCall, base_tree_requests, race_ops, registration_of};
+pub use configs::{ConfigNotices, ReadConfigNotices, WriteConfig};
 pub use load::{Load, Loaded, ReadBrokers, Registrations};
 pub use partitions::{PARTITION_WRITES_MAX, WritePartitions, partition_write_ops};
 pub use producer_ids::TakeProducerIds;

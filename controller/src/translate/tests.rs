@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    CandidateEffect, CandidateEvent, PartitionWrite, SessionId, TopicWrite, WriteId, WriteOutcome,
+    CandidateEffect, CandidateEvent, ConfigWrite, PartitionWrite, SessionId, TopicWrite, WriteId,
+    WriteOutcome,
 };
 use barnabas_proto::znode::{self, BrokerNode, paths};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, PartitionEpoch,
+    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch, PartitionEpoch,
     PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
 };
 
@@ -300,6 +301,99 @@ fn settings_that_stood_there_before_are_replaced() {
     world.tree.apply(world.session, &create).unwrap();
     world.create("t", 1);
     assert_eq!(world.load().snapshot.topics[&topic("t")].config.min_insync_replicas, 2);
+}
+
+fn overrides(min: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("min.insync.replicas".into(), min.into())])
+}
+
+/// From `min.insync.replicas` 2, as created, to `min`.
+fn config_write(world: &World, min: &str) -> WriteConfig {
+    let czxid = world.tree.node("/brokers/topics/t").unwrap().stat.czxid;
+    let write = ConfigWrite {
+        write: WriteId(3),
+        name: topic("t"),
+        incarnation: Incarnation { topic_id: TopicId([1; 16]), czxid },
+        expected: overrides("2"),
+        overrides: Some(overrides(min)),
+    };
+    WriteConfig::new(world.epoch_version, write)
+}
+
+fn stored_overrides(world: &World) -> BTreeMap<String, String> {
+    let node = world.tree.node("/config/topics/t").unwrap();
+    znode::parse_topic_config(&topic("t"), &node.data).unwrap()
+}
+
+#[test]
+fn settings_are_written_once_whatever_becomes_of_the_reply() {
+    type Network = fn(&mut Tree, SessionId, &Request) -> Answer;
+    let networks: [Network; 3] =
+        [|tree, session, request| tree.apply(session, request), applied_but_reply_lost, lost];
+    for network in networks {
+        let mut world = World::new();
+        world.create("t", 1);
+        let write = config_write(&world, "1");
+        assert_eq!(world.run_with(write, network), Ok((WriteId(3), WriteOutcome::Applied)));
+        assert_eq!(stored_overrides(&world), overrides("1"));
+        assert_eq!(world.tree.node("/config/topics/t").unwrap().stat.version, 1);
+    }
+}
+
+#[test]
+fn r1_settings_are_written_only_on_what_was_decided_on() {
+    let mut world = World::new();
+    world.create("t", 1);
+    // Somebody else writes between the read and the write.
+    let write = config_write(&world, "1");
+    let theirs = |tree: &mut Tree, session: SessionId, request: &Request| {
+        let data = znode::write_topic_config(&overrides("7"));
+        let set = Op::Set { path: "/config/topics/t".into(), data, version: None };
+        tree.apply(session, &Request::Multi(vec![set])).unwrap();
+        tree.apply(session, request)
+    };
+    let now = WriteOutcome::Config { now: overrides("7") };
+    assert_eq!(world.run_with(write, theirs), Ok((WriteId(3), now.clone())));
+    // And before the read.
+    let write = config_write(&world, "1");
+    assert_eq!(world.run(write), Ok((WriteId(3), now)));
+    assert_eq!(stored_overrides(&world), overrides("7"));
+    let fenced = config_write(&world, "1");
+    world.elect();
+    assert_eq!(world.run(fenced), Ok((WriteId(3), WriteOutcome::Fenced)));
+    let of_an_earlier_life = config_write(&world, "1");
+    world.run(WriteTopic::new(world.epoch_version, delete("t"))).unwrap();
+    world.create("t", 1);
+    assert_eq!(world.run(of_an_earlier_life), Ok((WriteId(3), WriteOutcome::TopicConflict)));
+}
+
+#[test]
+fn notices_are_read_once_and_removed() {
+    let mut world = World::new();
+    let notice = |world: &mut World, n: u32, text: &str| {
+        let path = format!("{}/config_change_{n:010}", paths::CONFIG_CHANGES);
+        let data = text.as_bytes().to_vec();
+        let create = Request::Create { path, data, mode: CreateMode::Persistent };
+        world.tree.apply(world.session, &create).unwrap();
+    };
+    notice(&mut world, 1, r#"{"version":2,"entity_path":"topics/t"}"#);
+    notice(&mut world, 2, r#"{"version":2,"entity_path":"brokers/1"}"#);
+    let read = ReadConfigNotices::new(world.epoch_version);
+    let found = world.run(read).unwrap();
+    assert_eq!(found.topics.into_iter().collect::<Vec<_>>(), [topic("t")]);
+    assert!(!found.more);
+    let read = ReadConfigNotices::new(world.epoch_version);
+    assert_eq!(world.run(read).unwrap(), ConfigNotices::default());
+    for n in 0..150 {
+        notice(&mut world, n, r#"{"version":2,"entity_path":"topics/u"}"#);
+    }
+    let read = ReadConfigNotices::new(world.epoch_version);
+    assert!(world.run(read).unwrap().more);
+    // A deposed controller leaves them to the next one.
+    world.elect();
+    world.run(ReadConfigNotices::new(world.epoch_version - 1)).unwrap();
+    let left = world.tree.nodes().filter(|(path, _)| path.contains("config_change_")).count();
+    assert_eq!(left, 50);
 }
 
 #[test]

@@ -161,12 +161,14 @@ impl v1::Topic {
         let partitions = image.partitions.iter().map(|(index, partition)| v1::Partition {
             index: *index,
             assigned_replicas: partition.assigned_replicas.iter().map(|id| id.0).collect(),
+            offline_replicas: Vec::new(),
             state: Some((&partition.state).into()),
         });
         Self {
             name: name.to_string(),
             incarnation: Some((&image.incarnation).into()),
             config: Some((&image.config).into()),
+            overrides: image.overrides.clone().into_iter().collect(),
             partitions: partitions.collect(),
         }
     }
@@ -193,6 +195,7 @@ impl v1::Topic {
         let image = TopicImage {
             incarnation: required("topic.incarnation", self.incarnation.as_ref())?.try_into()?,
             config: required("topic.config", self.config.as_ref())?.try_into()?,
+            overrides: self.overrides.clone().into_iter().collect(),
             partitions,
         };
         Ok((topic_name("topic.name", &self.name)?, image))
@@ -259,6 +262,7 @@ mod tests {
         let image = TopicImage {
             incarnation: Incarnation { topic_id: TopicId([8; 16]), czxid: 77 },
             config: TopicConfig { min_insync_replicas: 2, ..TopicConfig::default() },
+            overrides: BTreeMap::from([("min.insync.replicas".into(), "2".into())]),
             partitions: BTreeMap::from([(0, partition.clone()), (1, partition)]),
         };
         (TopicName::new("t").unwrap(), image)

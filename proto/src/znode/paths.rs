@@ -12,6 +12,8 @@ pub const BROKER_IDS: &str = "/brokers/ids";
 pub const TOPICS: &str = "/brokers/topics";
 /// Parent of the topic settings.
 pub const TOPIC_CONFIGS: &str = "/config/topics";
+/// Parent of the notices of settings that were changed.
+pub const CONFIG_CHANGES: &str = "/config/changes";
 /// Parent of the marks of topics that are being deleted.
 pub const DELETE_TOPICS: &str = "/admin/delete_topics";
 /// The last block of producer ids that was handed out.
@@ -30,7 +32,7 @@ pub const BASE_TREE: [&str; 12] = [
     "/config/brokers",
     "/config/users",
     "/config/clients",
-    "/config/changes",
+    CONFIG_CHANGES,
     "/admin",
     DELETE_TOPICS,
     "/cluster",

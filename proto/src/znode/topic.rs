@@ -201,6 +201,19 @@ pub fn parse_topic_config(
     Ok(overrides)
 }
 
+/// Reads a notice below `/config/changes`: the topic whose settings were changed, `None` if it speaks of something else (or
+/// makes no sense). Version 2 names a path, version 1 a type and a name.
+#[must_use]
+pub fn parse_config_change(data: &[u8]) -> Option<TopicName> {
+    let fields = Fields::parse(paths::CONFIG_CHANGES, data).ok()?;
+    let name = match fields.optional("entity_path") {
+        Some(path) => path.as_str()?.strip_prefix("topics/")?,
+        None if fields.text("entity_type").ok()? == "topics" => fields.text("entity_name").ok()?,
+        None => return None,
+    };
+    TopicName::new(name).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,5 +299,23 @@ mod tests {
         let overrides = BTreeMap::from([("min.insync.replicas".to_owned(), "2".to_owned())]);
         assert_eq!(parse_topic_config(&name(), &write_topic_config(&overrides)), Ok(overrides));
         assert!(parse_topic_config(&name(), br#"{"config":{"a":[]}}"#).is_err());
+    }
+
+    #[test]
+    fn notices_of_topics_are_understood_in_both_versions() {
+        let read = |text: &str| parse_config_change(text.as_bytes());
+        assert_eq!(read(r#"{"version":2,"entity_path":"topics/orders"}"#), Some(name()));
+        let old = r#"{"version":1,"entity_type":"topics","entity_name":"orders"}"#;
+        assert_eq!(read(old), Some(name()));
+        for other in [
+            r#"{"version":2,"entity_path":"brokers/1"}"#,
+            r#"{"version":1,"entity_type":"clients","entity_name":"c"}"#,
+            r#"{"version":2,"entity_path":"topics/../x"}"#,
+            r#"{"version":2,"entity_path":7}"#,
+            "[]",
+            "",
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }

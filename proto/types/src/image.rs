@@ -216,12 +216,14 @@ pub struct BrokerImage {
 }
 
 /// One topic with all its partitions.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TopicImage {
     /// Which life of the name this is.
     pub incarnation: Incarnation,
     /// Settings in force.
     pub config: TopicConfig,
+    /// Settings that the topic itself has, as its users wrote them; also those that mean nothing here. For describe.
+    pub overrides: BTreeMap<String, String>,
     /// By partition index; indexes are dense from 0.
     pub partitions: BTreeMap<i32, Partition>,
 }
@@ -328,6 +330,7 @@ impl ClusterImage {
         match self.topics.get_mut(name) {
             Some(known) if known.incarnation == topic.incarnation => {
                 known.config = topic.config;
+                known.overrides.clone_from(&topic.overrides);
                 for (index, partition) in &topic.partitions {
                     let newer = known.partitions.get(index).is_none_or(|p| {
                         (p.state.leader_epoch, p.state.partition_epoch)
@@ -363,8 +366,8 @@ mod tests {
         let partition = Partition { assigned_replicas: vec![BrokerId(1)], state };
         TopicImage {
             incarnation: Incarnation { topic_id: TopicId([1; 16]), czxid },
-            config: TopicConfig::default(),
             partitions: BTreeMap::from([(0, partition)]),
+            ..TopicImage::default()
         }
     }
 

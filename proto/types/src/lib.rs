@@ -9,6 +9,7 @@ pub mod invariants;
 mod leader_epochs;
 mod names;
 mod nearest;
+pub mod topic_config;
 
 pub use condition::Condition;
 pub use ids::{

@@ -89,6 +89,7 @@ fn topic(life: Incarnation, epoch: i32, assigned: &[i32]) -> BTreeMap<TopicName,
         incarnation: life,
         config: TopicConfig::default(),
         partitions: BTreeMap::from([(0, partition)]),
+        ..TopicImage::default()
     };
     BTreeMap::from([(tp("t", 0).topic, image)])
 }

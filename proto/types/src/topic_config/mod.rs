@@ -1,10 +1,12 @@
 //! Topic settings as people type them, read into values: one table with Kafka's names, ranges, and the broker's keys for their defaults.
 
+mod alter;
+
 use std::collections::BTreeMap;
 
-use barnabas_types::{
-    CleanupPolicy, Condition, FlushMode, Ratio, TimestampType, TopicConfig, nearest,
-};
+pub use alter::{SettingChange, altered};
+
+use crate::{CleanupPolicy, Condition, FlushMode, Ratio, TimestampType, TopicConfig, nearest};
 
 /// One setting of a topic.
 #[derive(Clone, Copy, Debug)]
@@ -232,13 +234,19 @@ pub fn from_overrides(
     for (key, value) in overrides {
         set(&mut config, key, value).map_err(Condition::InvalidConfig)?;
     }
+    contradictions(&config)?;
+    Ok(config)
+}
+
+/// Values that are legal each, but not together.
+fn contradictions(config: &TopicConfig) -> Result<(), Condition> {
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms {
         return Err(Condition::InvalidConfig(format!(
             "min.compaction.lag.ms is {}, more than max.compaction.lag.ms, {}",
             config.min_compaction_lag_ms, config.max_compaction_lag_ms
         )));
     }
-    Ok(config)
+    Ok(())
 }
 
 /// Reads settings that are stored. Keys of Kafka that mean nothing here are skipped; a bad value is named in the second
@@ -267,17 +275,24 @@ pub fn effective(config: &TopicConfig) -> BTreeMap<&'static str, String> {
 }
 
 fn set(config: &mut TopicConfig, key: &str, value: &str) -> Result<(), String> {
-    let Some(setting) = Setting::find(key) else {
+    known(key)?
+        .read(config, value)
+        .map_err(|form| format!("{key} must be {form}, not '{}'", shown(value)))
+}
+
+/// The setting of this name.
+///
+/// # Errors
+/// There is none; with the nearest one.
+fn known(key: &str) -> Result<&'static Setting, String> {
+    Setting::find(key).ok_or_else(|| {
         let keys = || SETTINGS.iter().map(|setting| setting.key);
         let hint = match nearest(key, keys()) {
             Some(known) => format!("; did you mean {known}?"),
             None => format!("; known are {}", keys().collect::<Vec<_>>().join(", ")),
         };
-        return Err(format!("unknown topic setting '{}'{hint}", shown(key)));
-    };
-    setting
-        .read(config, value)
-        .map_err(|form| format!("{key} must be {form}, not '{}'", shown(value)))
+        format!("unknown topic setting '{}'{hint}", shown(key))
+    })
 }
 
 /// Text of a user, cut and without control characters, for a message.
