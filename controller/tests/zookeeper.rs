@@ -274,7 +274,7 @@ async fn topics_are_written_in_kafkas_layout_and_survive_the_controller() {
     let (client, _events) = session(&connect, 4000).await;
     let node = get(&client, "/brokers/topics/orders").await.unwrap();
     let text = String::from_utf8(node.data).unwrap();
-    assert!(text.contains(&created.topic_id.to_string()), "{text}");
+    assert!(text.contains(&created.topic_id.unwrap().to_string()), "{text}");
     assert!(get(&client, "/config/topics/orders").await.is_some());
     let state = get(&client, "/brokers/topics/orders/partitions/129/state").await.unwrap();
     assert!(String::from_utf8(state.data).unwrap().contains("isr_broker_epochs"), "R2");
@@ -288,7 +288,7 @@ async fn topics_are_written_in_kafkas_layout_and_survive_the_controller() {
     })
     .await;
     let read = &told.image.topics[&name];
-    assert_eq!(read.incarnation.topic_id, created.topic_id);
+    assert_eq!(read.incarnation.topic_id, created.topic_id.unwrap());
     assert_eq!(read.incarnation.czxid, node.stat.czxid);
     assert_eq!(read.partitions.len(), 130);
     for (partition, found) in &read.partitions {

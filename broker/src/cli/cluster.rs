@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask, printable};
 use super::table::{print_json, table};
+use super::topic::counted;
 use super::{Asking, CliError};
 
 #[derive(Subcommand, Debug)]
@@ -47,13 +48,18 @@ impl ClusterVerb {
         if cluster.controller_id < 0 {
             say!("topics      not known: no controller has told this broker of the cluster yet");
         } else {
-            say!("topics      {}, {} partitions", cluster.topics, cluster.partitions);
+            let partitions = counted(i64::from(cluster.partitions), "partition");
+            say!("topics      {}, {partitions}", cluster.topics);
             say!(
                 "unwell      {} offline, {} under-replicated, {} under min.insync.replicas",
                 cluster.offline_partitions,
                 cluster.under_replicated_partitions,
                 cluster.under_min_isr_partitions
             );
+            if cluster.failed_replicas > 0 {
+                let failed = counted(i64::from(cluster.failed_replicas), "replica");
+                say!("failed      {failed} that live brokers cannot serve (see their logs)");
+            }
         }
         say!("answered by broker {}\n", cluster.answered_by);
         if !cluster.zookeeper_connected {
@@ -98,6 +104,7 @@ fn full(cluster: &DescribeClusterResponse, brokers: Vec<Value>) -> Value {
         "offline_partitions": cluster.offline_partitions,
         "under_replicated_partitions": cluster.under_replicated_partitions,
         "under_min_isr_partitions": cluster.under_min_isr_partitions,
+        "failed_replicas": cluster.failed_replicas,
         "answered_by": cluster.answered_by,
         "zookeeper_connected": cluster.zookeeper_connected,
     })

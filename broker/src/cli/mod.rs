@@ -13,6 +13,7 @@ mod ask;
 mod cluster;
 mod log;
 mod run;
+mod settings;
 mod table;
 mod topic;
 
@@ -34,7 +35,7 @@ enum Noun {
     Broker(BrokerArgs),
     /// Run ZooKeeper and brokers on this machine until Ctrl-C, for trying things out.
     Dev(crate::dev::DevArgs),
-    /// Create, list, describe and delete topics.
+    /// Create, list, describe, alter and delete topics.
     #[command(subcommand)]
     Topic(topic::TopicVerb),
     /// Show the controller, the brokers and the health of a cluster.

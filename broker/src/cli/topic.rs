@@ -1,4 +1,4 @@
-//! `barnabas topic create | list | describe | delete`.
+//! `barnabas topic create | list | describe | alter | delete`.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,15 @@ use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
 use barnabas_proto::v1::{
     Assignment, CreateTopicRequest, DeleteTopicRequest, DescribeTopicsRequest,
-    DescribeTopicsResponse, Partition, PartitionState, Topic, TopicConfig,
+    DescribeTopicsResponse, Partition, PartitionState, Topic,
 };
 use barnabas_types::TopicId;
-use barnabas_types::topic_config;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
 use super::table::{print_json, table};
-use super::{Asking, CliError, key_value};
+use super::{Asking, CliError, key_value, settings};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum TopicVerb {
@@ -34,6 +33,8 @@ pub(super) enum TopicVerb {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Change a topic's settings, at once and for all its leaders.
+    Alter(settings::AlterArgs),
     /// Delete a topic with all its records.
     Delete {
         /// The topic.
@@ -77,6 +78,7 @@ impl TopicVerb {
             Self::Create(args) => create(args),
             Self::List { asking } => list(&asking),
             Self::Describe { names, asking } => describe(names, &asking),
+            Self::Alter(args) => settings::alter(args),
             Self::Delete { name, asking } => delete(name, &asking),
         }
     }
@@ -106,10 +108,10 @@ fn create(args: CreateArgs) -> Result<(), CliError> {
         print_json(&row);
     } else {
         say!(
-            "{} topic '{}': {} partitions, replication factor {}",
+            "{} topic '{}': {}, replication factor {}",
             if args.validate_only { "would create" } else { "created" },
             printable(&topic.name),
-            topic.partitions,
+            counted(i64::from(topic.partitions), "partition"),
             topic.replication_factor
         );
     }
@@ -145,10 +147,8 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
             printable(&topic.name),
             cell(&value["topic_id"])
         );
-        if let Value::Object(configs) = &value["configs"] {
-            let shown: Vec<String> =
-                configs.iter().map(|(k, v)| format!("{k}={}", cell(v))).collect();
-            say!("  {}", shown.join("  "));
+        if let Some(chosen) = settings::as_line(topic) {
+            say!("  {}", printable(&chosen));
         }
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
         let columns = [
@@ -159,6 +159,7 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
             "controller_epoch",
             "replicas",
             "isr",
+            "offline",
         ];
         say!("{}", table(&columns, &rows).trim_end());
     }
@@ -181,7 +182,7 @@ fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
     Ok(())
 }
 
-fn absent(name: &str) -> CliError {
+pub(super) fn absent(name: &str) -> CliError {
     CliError::Refused(format!(
         "topic '{}' does not exist; `barnabas topic list` shows those that do",
         printable(name)
@@ -218,9 +219,10 @@ fn summary(topic: &Topic) -> Value {
 fn full(topic: &Topic) -> Value {
     let id = topic.incarnation.as_ref().map(|incarnation| topic_id(&incarnation.topic_id));
     let partitions: Vec<Value> = topic.partitions.iter().map(partition).collect();
+    let (configs, sources) = settings::as_json(topic);
     json!({
-        "name": topic.name, "topic_id": id,
-        "configs": topic.config.as_ref().map(configs), "partitions": partitions,
+        "name": topic.name, "topic_id": id, "configs": configs, "config_sources": sources,
+        "partitions": partitions,
     })
 }
 
@@ -235,17 +237,13 @@ fn partition(partition: &Partition) -> Value {
         "controller_epoch": controller_epoch,
         "replicas": partition.assigned_replicas,
         "isr": isr.iter().map(|member| member.broker_id).collect::<Vec<_>>(),
+        "offline": partition.offline_replicas,
     })
 }
 
-/// The settings in force: numbers and switches as such.
-fn configs(config: &TopicConfig) -> Value {
-    let Ok(config) = barnabas_types::TopicConfig::try_from(config) else { return Value::Null };
-    let shown = |(key, value): (&str, String)| {
-        let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
-        (key.to_owned(), value)
-    };
-    topic_config::effective(&config).into_iter().map(shown).collect()
+/// `1 partition`, `2 partitions`.
+pub(super) fn counted(n: i64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 fn topic_id(bytes: &[u8]) -> Option<String> {
@@ -283,7 +281,8 @@ mod tests {
     #[test]
     fn a_partition_without_state_counts_as_shown() {
         let state = PartitionState { leader: -1, isr: Vec::new(), ..PartitionState::default() };
-        let partition = Partition { index: 0, assigned_replicas: vec![1, 2], state: Some(state) };
+        let partition =
+            Partition { assigned_replicas: vec![1, 2], state: Some(state), ..Partition::default() };
         let topic = Topic { name: "t".into(), partitions: vec![partition], ..Topic::default() };
         let row = summary(&topic);
         assert_eq!((row["offline"].as_u64(), row["under_replicated"].as_u64()), (Some(1), Some(1)));

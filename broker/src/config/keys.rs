@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use barnabas_proto::topic_config::SETTINGS;
 use barnabas_types::TopicConfig;
+use barnabas_types::topic_config::SETTINGS;
 
 /// One key that a configuration file may hold.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ mod yaml;
 
 use std::path::{Path, PathBuf};
 
-use barnabas_proto::topic_config::SETTINGS;
+use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
 
 pub use address::{HostPort, ZooKeeperConnect};

@@ -152,7 +152,7 @@ fn write_created(
     let outcome = match answer {
         Ok(created) => Outcome::Created(v1::CreatedTopic {
             name,
-            topic_id: created.topic_id.0.to_vec(),
+            topic_id: created.topic_id.map(|id| id.0.to_vec()).unwrap_or_default(),
             partitions: created.partitions,
             replication_factor: created.replication_factor,
         }),
@@ -165,7 +165,10 @@ pub(super) fn read_created(response: &v1::CreateTopicResponse) -> Result<Created
     use v1::create_topic_response::Result as Outcome;
     match &response.result {
         Some(Outcome::Created(created)) => Ok(CreatedTopic {
-            topic_id: topic_id(&created.topic_id)?,
+            topic_id: match created.topic_id.as_slice() {
+                [] => None,
+                bytes => Some(topic_id(bytes)?),
+            },
             partitions: created.partitions,
             replication_factor: created.replication_factor,
         }),
@@ -233,8 +236,10 @@ mod tests {
     #[test]
     fn answers_read_back_as_written() {
         let created =
-            CreatedTopic { topic_id: TopicId([3; 16]), partitions: 2, replication_factor: 3 };
+            CreatedTopic { topic_id: Some(TopicId([3; 16])), partitions: 2, replication_factor: 3 };
         assert_eq!(read_created(&write_created("t".into(), &Ok(created))), Ok(created));
+        let checked = CreatedTopic { topic_id: None, ..created };
+        assert_eq!(read_created(&write_created("t".into(), &Ok(checked))), Ok(checked));
         let failed = Err(Condition::InvalidTopic("bad".into()));
         assert_eq!(read_created(&write_created("t".into(), &failed)), failed);
         assert_eq!(

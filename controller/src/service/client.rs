@@ -134,8 +134,10 @@ impl ControllerClient {
                 Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
                     self.look_again().await
                 }
-                Ok(created) if !topic.validate_only => {
-                    self.until_known(created.topic_id).await;
+                Ok(created) => {
+                    if let Some(id) = created.topic_id {
+                        self.until_known(id).await;
+                    }
                     return Ok(created);
                 }
                 // Whoever asked is told about the cluster, not about this broker.

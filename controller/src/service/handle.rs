@@ -39,8 +39,8 @@ pub struct NewTopic {
 /// What was created (or would be, with `validate_only`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreatedTopic {
-    /// Its id.
-    pub topic_id: TopicId,
+    /// Its id; none if it was only checked.
+    pub topic_id: Option<TopicId>,
     /// Its partitions.
     pub partitions: i32,
     /// Replicas of each.
@@ -138,6 +138,7 @@ impl ControllerHandle {
             .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
         let config = topic_config::from_overrides(&self.term()?.defaults.topic, &topic.overrides)?;
         let topic_id = TopicId(random_id().map_err(Condition::InvalidRequest)?);
+        let validate_only = topic.validate_only;
         let topic = CreateTopic {
             name,
             topic_id,
@@ -146,11 +147,12 @@ impl ControllerHandle {
             assignment: topic.assignment,
             overrides: topic.overrides,
             config,
-            validate_only: topic.validate_only,
+            validate_only,
         };
         let answer = self.submit(|answer| TermEvent::Create(topic, answer)).await?;
         let lost = Condition::UnknownOutcome("the controller changed while it created the topic");
         let (topic_id, partitions, replication_factor) = answered(answer, lost).await?;
+        let topic_id = (!validate_only).then_some(topic_id);
         Ok(CreatedTopic { topic_id, partitions, replication_factor })
     }
 

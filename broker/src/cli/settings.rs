@@ -1,0 +1,193 @@
+//! A topic's settings on the command line: `barnabas topic alter`, and how `describe` shows them.
+
+use std::collections::BTreeMap;
+
+use barnabas_proto::v1::alter_topic_config_response::Result as Altered;
+use barnabas_proto::v1::setting_change::Change;
+use barnabas_proto::v1::{AlterTopicConfigRequest, SettingChange, Topic};
+use barnabas_types::TopicConfig;
+use barnabas_types::topic_config::SETTINGS;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::ask::{ask, empty_answer, failure, printable};
+use super::table::print_json;
+use super::{Asking, CliError, key_value};
+
+#[derive(Args, Debug)]
+pub(super) struct AlterArgs {
+    /// The topic.
+    name: String,
+    /// A setting and its new value, such as retention.ms=3600000; may be repeated.
+    #[arg(
+        long = "config",
+        value_name = "K=V",
+        value_parser = key_value,
+        required_unless_present = "deleted"
+    )]
+    set: Vec<(String, String)>,
+    /// A setting that the topic shall no longer have: the brokers' default holds again; may be repeated.
+    #[arg(long = "delete-config", value_name = "K")]
+    deleted: Vec<String>,
+    /// Check everything and change nothing.
+    #[arg(long)]
+    validate_only: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub(super) fn alter(args: AlterArgs) -> Result<(), CliError> {
+    let AlterArgs { name, set, deleted, validate_only, asking } = args;
+    let set = set.into_iter().map(|(key, value)| (key, Change::Set(value)));
+    let deleted = deleted.into_iter().map(|key| (key, Change::Delete(true)));
+    let changes =
+        set.chain(deleted).map(|(key, change)| SettingChange { key, change: Some(change) });
+    let request = AlterTopicConfigRequest {
+        name: name.clone(),
+        replace: false,
+        changes: changes.collect(),
+        validate_only,
+        forwarded: false,
+    };
+    let answer =
+        ask(&asking, |mut client| async move { client.alter_topic_config(request).await })?;
+    let altered = match answer.result {
+        Some(Altered::Altered(altered)) => altered,
+        Some(Altered::Failure(refusal)) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
+            return Err(super::topic::absent(&name));
+        }
+        Some(Altered::Failure(refusal)) => return Err(failure(&refusal)),
+        None => return Err(empty_answer(&asking)),
+    };
+    let overrides: BTreeMap<_, _> = altered.overrides.into_iter().collect();
+    if asking.json {
+        print_json(&json!({
+            "name": altered.name, "configs": overrides, "validate_only": validate_only,
+            "unconfirmed_brokers": altered.unconfirmed_brokers,
+        }));
+        return Ok(());
+    }
+    let shown: Vec<String> =
+        overrides.iter().map(|(k, v)| format!("{}={}", printable(k), printable(v))).collect();
+    say!(
+        "{} topic '{}': {}",
+        if validate_only { "would alter" } else { "altered" },
+        printable(&altered.name),
+        if shown.is_empty() { "no settings of its own".to_owned() } else { shown.join("  ") }
+    );
+    if !altered.unconfirmed_brokers.is_empty() {
+        let ids: Vec<String> = altered.unconfirmed_brokers.iter().map(i32::to_string).collect();
+        say!(
+            "stored; not yet confirmed by broker {}, which may acknowledge under the old settings until it is heard of",
+            ids.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Where the value of a setting comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Topic,
+    Broker,
+    Default,
+}
+
+impl Source {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Topic => "topic",
+            Self::Broker => "broker",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// Every setting in force: key, value, source.
+fn in_force(topic: &Topic) -> Vec<(&'static str, String, Source)> {
+    let Some(Ok(config)) = topic.config.as_ref().map(TopicConfig::try_from) else {
+        return Vec::new();
+    };
+    let built_in = TopicConfig::default();
+    let of = |setting: &'static barnabas_types::topic_config::Setting| {
+        let value = setting.value(&config);
+        let source = if topic.overrides.contains_key(setting.key) {
+            Source::Topic
+        } else if value == setting.value(&built_in) {
+            Source::Default
+        } else {
+            Source::Broker
+        };
+        (setting.key, value, source)
+    };
+    SETTINGS.iter().map(of).collect()
+}
+
+/// The settings in force, numbers and switches as such, and the source of each.
+pub(super) fn as_json(topic: &Topic) -> (Value, Value) {
+    let settings = in_force(topic);
+    let typed =
+        |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    let values = settings.iter().map(|(key, value, _)| ((*key).to_owned(), typed(value)));
+    let sources =
+        settings.iter().map(|(key, _, source)| ((*key).to_owned(), Value::from(source.name())));
+    (values.collect(), sources.collect())
+}
+
+/// The settings that somebody chose, on one line; the other defaults would drown them. `None`: none.
+pub(super) fn as_line(topic: &Topic) -> Option<String> {
+    let chosen: Vec<String> = in_force(topic)
+        .into_iter()
+        .filter_map(|(key, value, source)| match source {
+            Source::Topic => Some(format!("{key}={value}")),
+            Source::Broker => Some(format!("{key}={value} (broker default)")),
+            Source::Default => None,
+        })
+        .collect();
+    (!chosen.is_empty()).then(|| chosen.join("  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_settings_are_shown_with_their_source() {
+        let config = TopicConfig {
+            retention_ms: 5,
+            min_insync_replicas: 2,
+            flush_ms: 1000,
+            ..TopicConfig::default()
+        };
+        let topic = Topic {
+            config: Some((&config).into()),
+            overrides: [
+                ("retention.ms", "5"),
+                ("min.insync.replicas", "2"),
+                ("segment.ms", "604800000"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+            ..Topic::default()
+        };
+        assert_eq!(
+            as_line(&topic).unwrap(),
+            "flush.ms=1000 (broker default)  min.insync.replicas=2  retention.ms=5  segment.ms=604800000"
+        );
+        let (values, sources) = as_json(&topic);
+        assert_eq!(values.as_object().unwrap().len(), SETTINGS.len());
+        assert_eq!(
+            (&values["retention.ms"], &sources["retention.ms"]),
+            (&json!(5), &json!("topic"))
+        );
+        assert_eq!(sources["segment.ms"], "topic", "said by the topic, though it is the default");
+        assert_eq!(
+            (&values["flush.mode"], &sources["flush.mode"]),
+            (&json!("async"), &json!("default"))
+        );
+        assert_eq!(
+            as_line(&Topic { config: Some((&TopicConfig::default()).into()), ..Topic::default() }),
+            None
+        );
+    }
+}
