@@ -631,7 +631,7 @@ async fn r38_any_broker_tells_the_controller_what_it_cannot_serve() {
         let known = |told: &Told| told.image.topics.contains_key(&name());
         let image = until(&mut told, known).await.image;
         let life = image.topics[&name()].incarnation;
-        assert_eq!(life.topic_id, created.topic_id);
+        assert_eq!(life.topic_id, created.topic_id.unwrap());
         let at = TopicPartition { topic: name(), partition: 0 };
         let report = FailedReplicas {
             broker: broker_id(index),
