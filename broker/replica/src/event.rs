@@ -205,11 +205,11 @@ pub enum Event {
         /// LEO after it.
         log_end: Offset,
     },
-    /// The newest ordered append was refused before anything of it was written (no room on the disk): the log is whole and
-    /// goes on. A producer is answered with the condition; a follower stays where it is, and fetches again when the shell
-    /// sees fit. Stepped before anything else is ordered for this partition.
+    /// The newest ordered append (or a follower's cut or reset) was refused before anything of it happened (no room on the
+    /// disk): the log is whole and goes on. A producer is answered with the condition; a follower stays where it is, and
+    /// fetches again when the shell sees fit. Stepped before anything else is ordered for this partition.
     AppendRefused {
-        /// The producer whose batches these were, `None` for a follower's append.
+        /// The producer whose batches these were, `None` for what a follower does to its log.
         waiter: Option<WaiterId>,
         /// What the producer is told.
         condition: Condition,

@@ -180,10 +180,10 @@ impl Replica {
         self.order_log_start(log_start.min(self.log.high_watermark), effects);
     }
 
-    /// The append under way will not be.
-    pub(crate) fn drop_fetched(&mut self) {
+    /// The log operation under way was refused before it began.
+    pub(crate) fn drop_operation(&mut self) {
         if let RoleState::Follower(follower) = &mut self.role {
-            follower.operation.take_if(|o| matches!(o, Operation::Append(_)));
+            follower.operation = None;
         }
     }
 

@@ -178,7 +178,7 @@ impl Replica {
     ) {
         match waiter {
             // The follower stands where it stood; what it lacks is fetched again.
-            None => self.drop_fetched(),
+            None => self.drop_operation(),
             Some(waiter) => {
                 let newest = self.pending.back().copied().filter(|p| p.waiter == waiter);
                 let Some(refused) = newest else { return };

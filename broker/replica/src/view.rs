@@ -28,7 +28,7 @@ pub struct ConsumerView {
 pub struct ReplicaReport {
     /// The leaderless epoch that was accepted before this was said.
     pub leader_epoch: LeaderEpoch,
-    /// Epoch of the last record, `None` for an empty log.
+    /// Epoch of the last record, also of one that is deleted; `None` for a log that never had one.
     pub last_epoch: Option<LeaderEpoch>,
     /// LEO, exclusive.
     pub log_end: Offset,
@@ -219,13 +219,18 @@ impl Replica {
         }
         let leader_epoch = self.leader_epoch()?;
         let log_end = self.log.log_end;
-        Some(ReplicaReport { leader_epoch, last_epoch: self.last_epoch(), log_end })
+        // A log whose records are all deleted is no empty one: who knows less must not lead instead, and give their offsets
+        // away again.
+        let deleted = || self.log.epochs.latest().filter(|_| self.log.log_start > Offset(0));
+        let last_epoch = self.last_epoch().or_else(deleted);
+        Some(ReplicaReport { leader_epoch, last_epoch, log_end })
     }
 
-    /// Whether the accepted state shows this broker as ISR member under exactly this broker epoch (R7).
+    /// Whether the accepted state shows this broker as ISR member under exactly this broker epoch (R7). Not of a fenced
+    /// replica: what it lost is not what the controller admitted (R38).
     #[must_use]
     pub fn is_isr_member_under(&self, broker_epoch: BrokerEpoch) -> bool {
-        self.isr().contains(&(self.me, broker_epoch))
+        !self.is_fenced() && self.isr().contains(&(self.me, broker_epoch))
     }
 
     /// Producers and deletions not answered yet, also those whose append is under way.

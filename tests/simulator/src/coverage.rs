@@ -63,6 +63,26 @@ reached! {
     Bounce = "host bounce",
     /// A host crash cost records.
     TailLost = "tail lost",
+    /// All hosts died at once.
+    PowerCut = "power cut of all",
+    /// A sync failed (R38).
+    SyncFailed = "sync failed",
+    /// A log was opened anew after a failed sync.
+    SyncHealed = "reopened after a failed sync",
+    /// An append met a full disk.
+    DiskFull = "append refused, disk full",
+    /// A follower was without room.
+    FollowerFull = "follower without room",
+    /// Retention moved a log start.
+    Retention = "retention moved a start",
+    /// A deletion was acknowledged.
+    Deleted = "deletion acknowledged",
+    /// A deletion was refused, or ended without success.
+    NotDeleted = "deletion refused",
+    /// A leader began after a deletion was acknowledged.
+    FailoverAfterDeletion = "failover after a deletion",
+    /// A follower dropped its log and began at its leader's log start, above 0.
+    Reset = "reset to a log start",
     /// The lost-tail mark was cleared.
     MarkCleared = "tail mark cleared",
     /// A process was stopped and went on.

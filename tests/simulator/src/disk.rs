@@ -18,13 +18,36 @@ pub struct Record {
     pub topic_czxid: i64,
 }
 
+impl Record {
+    /// What stands where a record was deleted, or was never fetched because it was deleted before.
+    pub const HOLE: Record = Record { epoch: LeaderEpoch(-1), value: 0, topic_czxid: 0 };
+
+    /// Whether nothing is here any more.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        self.value == 0
+    }
+
+    /// Whether two logs agree here: a deleted record contradicts nothing.
+    #[must_use]
+    pub fn agrees(&self, other: &Record) -> bool {
+        self == other || self.is_hole() || other.is_hole()
+    }
+}
+
 /// The directory of one partition.
 #[derive(Clone, Debug)]
 pub struct Directory {
     /// From the partition metadata file; decides whether the directory is stray (R28).
     pub incarnation: Incarnation,
-    /// Records from offset 0.
+    /// Records from offset 0; below the log start there may be holes.
     pub records: Vec<Record>,
+    /// Where the log begins as the running process has it: also an order that is not durable yet.
+    pub log_start: Offset,
+    /// Log-start checkpoint, inclusive.
+    pub log_start_checkpoint: Offset,
+    /// Base of the first segment: nothing below it is there any more, whatever the checkpoint says.
+    pub base: Offset,
     /// Leader-epoch checkpoint.
     pub epochs: LeaderEpochs,
     /// Exclusive end of what survives a host crash for certain.
@@ -44,6 +67,9 @@ impl Directory {
         Self {
             incarnation,
             records: Vec::new(),
+            log_start: Offset(0),
+            log_start_checkpoint: Offset(0),
+            base: Offset(0),
             epochs: LeaderEpochs::new(),
             durable: Offset(0),
             recovery_point: Offset(0),
@@ -58,14 +84,26 @@ impl Directory {
         Offset(self.records.len() as i64)
     }
 
-    /// What opening it after an unclean stop says: flushed is the recovery point (R16).
+    /// What opening it after an unclean stop says: flushed is the recovery point (R16); a log that ends below its start is
+    /// begun anew there, for the start never goes back (R32).
     #[must_use]
-    pub fn open(&self) -> LogState {
+    pub fn open(&mut self) -> LogState {
+        self.log_start = self.log_start_checkpoint.max(self.base);
+        if self.log_end() <= self.log_start {
+            // What is left was deleted already. The epoch that covers the start says how far the log had come (R8).
+            self.epochs.truncate_from_end(Offset(self.log_start.0 + 1));
+            if self.log_end() < self.log_start {
+                self.empty_at(self.log_start);
+            }
+        } else {
+            self.epochs.truncate_from_end(self.log_end());
+        }
+        self.epochs.truncate_from_start(self.log_start);
         LogState {
-            log_start: Offset(0),
+            log_start: self.log_start,
             log_end: self.log_end(),
             flushed: self.recovery_point.min(self.log_end()),
-            high_watermark: self.high_watermark.min(self.log_end()),
+            high_watermark: self.high_watermark.min(self.log_end()).max(self.log_start),
             epochs: self.epochs.clone(),
         }
     }
@@ -73,7 +111,41 @@ impl Directory {
     /// Epoch of the last record.
     #[must_use]
     pub fn last_epoch(&self) -> Option<LeaderEpoch> {
-        self.records.last().map(|r| r.epoch)
+        let last = self.records.last().filter(|_| self.log_start < self.log_end());
+        last.filter(|r| !r.is_hole()).map(|r| r.epoch)
+    }
+
+    /// What of the start survives a crash of the process: the checkpoint, or the name of the first segment.
+    #[must_use]
+    pub fn durable_start(&self) -> Offset {
+        self.log_start_checkpoint.max(self.base)
+    }
+
+    /// Drops everything and begins an empty log at `start` (R35).
+    pub fn reset(&mut self, start: Offset) {
+        self.empty_at(start);
+        self.epochs = LeaderEpochs::new();
+        self.log_start = start;
+        self.base = start;
+    }
+
+    fn empty_at(&mut self, start: Offset) {
+        self.records.clear();
+        self.records.resize(usize::try_from(start.0).unwrap_or(0), Record::HOLE);
+        self.durable = start;
+        self.recovery_point = start;
+        self.high_watermark = start;
+        self.truncations += 1;
+    }
+
+    /// The log-start checkpoint is written; segments below it may go now.
+    pub fn start_written(&mut self, to: Offset, segments_go: bool) {
+        self.log_start_checkpoint = to;
+        if segments_go && to > self.base {
+            self.base = to;
+            let end = usize::try_from(to.0).unwrap_or(0).min(self.records.len());
+            self.records[..end].fill(Record::HOLE);
+        }
     }
 
     /// Appends one record and keeps the epoch checkpoint in step.
@@ -94,6 +166,16 @@ impl Directory {
         self.recovery_point = self.recovery_point.min(end);
         self.high_watermark = self.high_watermark.min(end);
         self.truncations += 1;
+    }
+
+    /// Loses what is above `end`, which is told; the epoch checkpoint, a file of its own, is settled when it is opened.
+    pub fn cut(&mut self, end: Offset) -> Vec<Record> {
+        let mut gone = self.read(end, self.log_end()).0;
+        gone.retain(|record| !record.is_hole());
+        let epochs = self.epochs.clone();
+        self.truncate(end);
+        self.epochs = epochs;
+        gone
     }
 
     /// Everything below `to` is on the disk.
@@ -129,6 +211,10 @@ pub struct Disk {
     pub last_boot: u64,
     /// The durable mark of R7.
     pub tail_lost: bool,
+    /// There is no room for records now.
+    pub full: bool,
+    /// The next sync of a log fails.
+    pub sync_fails: bool,
     /// Partitions.
     pub directories: BTreeMap<TopicPartition, Directory>,
 }
@@ -137,7 +223,15 @@ impl Disk {
     /// An empty disk.
     #[must_use]
     pub fn new(directory_id: DirectoryId) -> Self {
-        Self { directory_id, boot: 1, last_boot: 1, tail_lost: false, directories: BTreeMap::new() }
+        Self {
+            directory_id,
+            boot: 1,
+            last_boot: 1,
+            tail_lost: false,
+            full: false,
+            sync_fails: false,
+            directories: BTreeMap::new(),
+        }
     }
 
     /// The host dies: each log keeps a random length between what is durable and its end.
@@ -150,8 +244,7 @@ impl Disk {
             // All of it as often as not: half-way cuts are the rarer case.
             let kept = if prng.chance(500) { 0 } else { prng.range(0, at_risk) };
             let end = Offset(directory.durable.0 + kept as i64);
-            let gone = directory.read(end, directory.log_end()).0;
-            directory.truncate(end);
+            let gone = directory.cut(end);
             if !gone.is_empty() {
                 lost.push((partition.clone(), gone));
             }

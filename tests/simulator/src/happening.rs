@@ -36,6 +36,8 @@ pub enum Happening {
     Continue { broker: Ix, life: u32 },
     /// A held host dies.
     Bounce { broker: Ix, life: u32 },
+    /// A disk has room again.
+    MakeRoom { broker: Ix },
     /// The ensemble is reachable again.
     HealStore { broker: Ix },
     /// A direction between two brokers works again.
@@ -121,6 +123,14 @@ pub enum Input {
     ParkOver { partition: TopicPartition, from: Ix, correlation: u64 },
     /// A producer's request.
     Produce { partition: TopicPartition, acks: Acks, values: Vec<u64> },
+    /// A client wants records deleted; `None`: up to the high watermark.
+    DeleteRecords { partition: TopicPartition, to: Option<Offset> },
+    /// It waited too long.
+    DeletionOverdue { partition: TopicPartition, incarnation: Incarnation, waiter: u64 },
+    /// The log start is written, as it is at this moment.
+    WriteStart { partition: TopicPartition, incarnation: Incarnation },
+    /// It is durable.
+    StartWritten { partition: TopicPartition, incarnation: Incarnation, to: Offset },
     /// It waited too long.
     ProduceOverdue { partition: TopicPartition, incarnation: Incarnation, waiter: u64 },
     /// Flush a partition.

@@ -43,13 +43,23 @@ pub enum Mutation {
     DeadFetchCounts,
     /// A refused proposal is no longer counted (against R9).
     RefusalForgetsProposal,
+    /// A leader answers a deletion as soon as it has ordered it (against R33).
+    DeletionAnsweredEarly,
+    /// A replica reports a log start before it is durable (against R34).
+    StartReportedBeforeDurable,
+    /// A follower that must begin anew begins at its leader's high watermark (against R35).
+    ResetToHighWatermark,
+    /// Retention asks no replica how far it may go (against R32).
+    RetentionAboveHighWatermark,
+    /// After a failed sync the next one, which proves nothing, counts (against R38).
+    SecondSyncCounts,
     /// A leader stops counting a member when it proposes to drop it (against R13).
     ShrinkAtOnce,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 21] = [
+    pub const ALL: [(&'static str, Mutation); 26] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -70,6 +80,11 @@ impl Mutation {
         ("late-answers-applied", Mutation::LateAnswersApplied),
         ("dead-fetch-counts", Mutation::DeadFetchCounts),
         ("refusal-forgets-proposal", Mutation::RefusalForgetsProposal),
+        ("deletion-answered-early", Mutation::DeletionAnsweredEarly),
+        ("start-reported-before-durable", Mutation::StartReportedBeforeDurable),
+        ("reset-to-hw", Mutation::ResetToHighWatermark),
+        ("retention-above-hw", Mutation::RetentionAboveHighWatermark),
+        ("second-sync-counts", Mutation::SecondSyncCounts),
         ("shrink-at-once", Mutation::ShrinkAtOnce),
     ];
 

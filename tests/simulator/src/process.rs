@@ -46,6 +46,10 @@ pub struct Slot {
     pub incarnation: Incarnation,
     /// Produce requests by waiter.
     pub pending: BTreeMap<u64, Pending>,
+    /// Deletions by waiter.
+    pub deletions: BTreeSet<u64>,
+    /// The log start is being written.
+    pub start_writing: bool,
     /// Followers' fetches.
     pub parked: Vec<Parked>,
     /// The follower's request under way.
@@ -154,6 +158,8 @@ pub struct Process {
     pub candidate: Candidate,
     /// The ensemble's client.
     pub client: StoreClient,
+    /// The registration that was asked for last says that a tail may be lost.
+    pub marked: bool,
     /// Present broker epoch.
     pub broker_epoch: Option<BrokerEpoch>,
     /// The highest controller epoch known; older ones are refused (R22).
@@ -186,6 +192,7 @@ impl Process {
             held: Vec::new(),
             candidate,
             client: StoreClient::default(),
+            marked: false,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
             image_version: 0,

@@ -31,6 +31,14 @@ pub enum Operation {
     CutOneWay,
     /// A broker is cut off from the other brokers for a while.
     Isolate,
+    /// Retention on one replica.
+    Retention,
+    /// A client asks a leader to delete records.
+    DeleteRecords,
+    /// A broker's disk has no room for a while.
+    FillDisk,
+    /// A broker's next sync fails.
+    FailSync,
 }
 
 /// One run's mix.
@@ -100,6 +108,16 @@ impl Swarm {
                 enabled.then(|| (op, weight * prng.range(1, 4)))
             })
             .collect();
+        // Half of the runs are without: they are narrow mixes, too.
+        if prng.chance(500) {
+            let log =
+                [(O::Retention, 3), (O::DeleteRecords, 5), (O::FillDisk, 2), (O::FailSync, 2)];
+            for (op, weight) in log {
+                if prng.chance(700) {
+                    operations.push((op, weight * prng.range(1, 4)));
+                }
+            }
+        }
         if operations.len() == 1 {
             operations.push((O::CrashProcess, 4));
         }

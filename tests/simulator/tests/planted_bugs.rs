@@ -49,5 +49,10 @@ planted! {
     r31_applied_late_answers_are_found: LateAnswersApplied within 100,
     r30_fetches_of_dead_incarnations_are_found: DeadFetchCounts within 5000,
     r9_proposals_forgotten_at_a_refusal_are_found: RefusalForgetsProposal within 300,
+    r33_deletions_answered_early_are_found: DeletionAnsweredEarly within 3000,
+    r34_starts_reported_before_they_are_durable_are_found: StartReportedBeforeDurable within 10000,
+    r35_resets_to_the_high_watermark_are_found: ResetToHighWatermark within 300,
+    r32_retention_above_the_high_watermark_is_found: RetentionAboveHighWatermark within 300,
+    r38_second_syncs_that_count_are_found: SecondSyncCounts within 300,
     r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
 }

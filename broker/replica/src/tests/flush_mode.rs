@@ -183,6 +183,7 @@ fn r38_after_a_failed_fsync_nothing_is_acknowledged_moved_served_or_reported() {
     assert_eq!(rig.replica.end_offset_for_epoch(None, LeaderEpoch(1)), Err(storage_error.clone()));
     assert_eq!(refused(&rig.fetch(2, 1)), Some(storage_error));
     assert_eq!((rig.replica.report(), rig.replica.fetch_position()), (None, None));
+    assert!(!rig.replica.is_isr_member_under(broker_epoch(1)), "R7: the mark stays");
     // A second fsync that "succeeds" proves nothing, and a late completion is no success either.
     assert_eq!(answers(&flushed(&mut rig, 3)), []);
     let late = rig.step(Event::Appended {
@@ -224,4 +225,20 @@ fn d2_a_follower_without_room_stays_where_it_is_and_takes_a_deferred_state() {
     let follows = Role::Follower { leader: BrokerId(3), leader_epoch };
     assert_eq!(effects.role_changed, Some(follows));
     assert_eq!(rig.replica.fetch_position().unwrap().log_end, Offset(2));
+}
+
+#[test]
+fn d2_a_follower_without_room_for_a_cut_stays_where_it_is() {
+    for outcome in [
+        FetchOutcome::Diverging { epoch: LeaderEpoch(1), end: Offset(1) },
+        FetchOutcome::Reset { log_start: Offset(5) },
+    ] {
+        let mut rig = Rig::follower(log(2, &[(1, 0)]), 2);
+        let before = rig.replica.fetch_position();
+        rig.answer(outcome);
+        assert_eq!(rig.replica.fetch_position(), None);
+        let condition = Condition::KafkaStorageError;
+        rig.step(Event::AppendRefused { waiter: None, condition });
+        assert_eq!(rig.replica.fetch_position(), before);
+    }
 }

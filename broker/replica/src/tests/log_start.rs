@@ -228,6 +228,19 @@ fn r15_a_cut_never_reaches_below_a_start_that_is_ordered() {
 }
 
 #[test]
+fn r8_a_log_whose_records_are_all_deleted_reports_their_epoch() {
+    let mut rig = leader_of_ten(&[1], 1);
+    delete(&mut rig, 1, None);
+    durable(&mut rig, 10);
+    assert_eq!(rig.replica.log_start(), rig.replica.log_end());
+    rig.state(push(-1, 3, 2, &[1]));
+    let report = rig.replica.report().unwrap();
+    assert_eq!((report.last_epoch, report.log_end), (Some(LeaderEpoch(2)), Offset(10)));
+    rig.state(push(2, 4, 3, &[2]));
+    assert_eq!(rig.replica.fetch_position().unwrap().last_epoch, None, "R36");
+}
+
+#[test]
 fn r36_middle_of_a_batch_an_empty_follower_joins_and_both_agree_on_the_start() {
     // One batch of five records; deleted up to its third.
     let mut leader = Rig::leader(&[1]);

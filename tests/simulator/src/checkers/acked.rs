@@ -2,7 +2,7 @@
 
 use barnabas_types::{LeaderEpoch, Offset};
 
-use super::{Checkers, History, Life, Promise};
+use super::{Checkers, Deletion, History, Life, Promise};
 use crate::disk::{Directory, Record};
 
 impl Checkers {
@@ -35,6 +35,28 @@ impl Checkers {
         }
     }
 
+    /// A deletion was ordered that the log of one replica allowed: nobody's log may begin above the greatest of them.
+    pub fn deletion_ordered(&mut self, life: &Life, to: Offset) {
+        if let Some(history) = self.histories.get_mut(life) {
+            history.deletable_to = history.deletable_to.max(to);
+        }
+    }
+
+    /// A deletion was acknowledged (DR).
+    pub fn deletion_acked(&mut self, life: &Life, epoch: LeaderEpoch, to: Offset) {
+        let host_crashes = self.host_crashes;
+        let Some(history) = self.histories.get_mut(life) else { return };
+        let deletion = Deletion { to, made_in: epoch, host_crashes };
+        history.deletions.push(deletion);
+    }
+
+    /// Whether a leader of an earlier epoch has acknowledged a deletion.
+    #[must_use]
+    pub fn has_deletion_before(&self, life: &Life, epoch: LeaderEpoch) -> bool {
+        let history = self.histories.get(life);
+        history.is_some_and(|h| h.deletions.iter().any(|d| d.made_in < epoch))
+    }
+
     /// A leader begins: what was promised before is in its log, or its loss is allowed.
     pub fn leader_begins(
         &mut self,
@@ -49,6 +71,10 @@ impl Checkers {
         let log = &directory.records;
         let mut lossy = history.unclean.contains(&epoch);
         let mut broken = Vec::new();
+        let host_crashes = self.host_crashes;
+        if let Some(text) = deleted_in(history, epoch, directory, host_crashes, &mut lossy) {
+            broken.push(("DR", text));
+        }
         if let Some(text) = acked_in(history, epoch, log, &mut lossy) {
             broken.push(("I6", text));
         }
@@ -71,8 +97,31 @@ impl Checkers {
     }
 }
 
+/// Whether the promised record is there, or was deleted: `log` has holes where it was asked to.
 fn holds(log: &[Record], offset: i64, promise: &Promise) -> bool {
-    usize::try_from(offset).ok().and_then(|at| log.get(at)) == Some(&promise.record)
+    let found = usize::try_from(offset).ok().and_then(|at| log.get(at));
+    found.is_some_and(|record| record.agrees(&promise.record))
+}
+
+/// DR: what was deleted and acknowledged stays deleted.
+fn deleted_in(
+    history: &mut History,
+    epoch: LeaderEpoch,
+    directory: &Directory,
+    host_crashes: u32,
+    lossy: &mut bool,
+) -> Option<String> {
+    let start = directory.durable_start();
+    let back = history.deletions.iter().find(|d| d.made_in < epoch && d.to > start).copied()?;
+    if history.excuses_deletion(&back, epoch, host_crashes) {
+        history.deletions.retain(|d| d.to <= start);
+        *lossy = true;
+        return None;
+    }
+    Some(format!(
+        "its log begins at {start}, but the deletion up to {} was acknowledged in epoch {}",
+        back.to, back.made_in
+    ))
 }
 
 fn acked_in(
@@ -113,12 +162,14 @@ fn visible_in(
         .visible
         .iter()
         .enumerate()
+        .filter(|(_, p)| !p.record.is_hole())
         .find(|(offset, p)| p.made_in < epoch && !holds(log, *offset as i64, p))
         .map(|(offset, _)| offset)?;
     let text = history.visible[gone..]
         .iter()
         .find(|p| {
-            p.made_in < epoch && !history.excused(p, epoch) && !history.lost_by_recovery(p, epoch)
+            let real = p.made_in < epoch && !p.record.is_hole();
+            real && !history.excused(p, epoch) && !history.lost_by_recovery(p, epoch)
         })
         .map(|p| {
             format!(

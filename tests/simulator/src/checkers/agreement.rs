@@ -11,6 +11,10 @@ use crate::disk::{Directory, Record};
 pub struct ReplicaView<'a> {
     /// On which broker.
     pub broker: usize,
+    /// Its log start as it reports it.
+    pub log_start: Offset,
+    /// Whether that is to be durable (a planted bug shows by what follows from it).
+    pub start_must_be_durable: bool,
     /// Its high watermark, exclusive.
     pub high_watermark: Offset,
     /// Its log.
@@ -27,7 +31,7 @@ impl Checkers {
         flushed: Offset,
     ) {
         let (broker, hw) = (view.broker + 1, view.high_watermark);
-        if !invariants::i3_offsets_in_order(Offset(0), hw, log_end, flushed) {
+        if !invariants::i3_offsets_in_order(view.log_start, hw, log_end, flushed) {
             self.broken(
                 "I3",
                 format!("{} broker {broker}: HW {hw}, LEO {log_end}, flushed {flushed}", life.0),
@@ -41,6 +45,30 @@ impl Checkers {
                     "{} broker {broker}: LEO {log_end}, but the disk ends at {on_disk}",
                     life.0
                 ),
+            );
+        }
+        let start = view.log_start;
+        let deletable = self.histories.get(life).map_or(start, |h| h.deletable_to);
+        if start > deletable {
+            self.broken(
+                "R35",
+                format!("{} broker {broker}: begins at {start}, but nothing above {deletable} was to be deleted", life.0),
+            );
+        }
+        if start > view.directory.durable_start() && view.start_must_be_durable {
+            self.broken(
+                "R34",
+                format!(
+                    "{} broker {broker}: says that its log begins at {start}, which is not durable",
+                    life.0
+                ),
+            );
+        }
+        if view.directory.log_start > hw {
+            let begun = view.directory.log_start;
+            self.broken(
+                "R32",
+                format!("{} broker {broker}: begins at {begun}, above its HW {hw}", life.0),
             );
         }
         if flushed > view.directory.durable {

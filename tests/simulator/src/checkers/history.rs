@@ -15,6 +15,17 @@ pub struct Promise {
     pub made_in: LeaderEpoch,
 }
 
+/// A deletion that was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deletion {
+    /// Everything below is gone.
+    pub to: Offset,
+    /// Epoch of the leader that acknowledged it.
+    pub made_in: LeaderEpoch,
+    /// Hosts that had died before.
+    pub host_crashes: u32,
+}
+
 /// One life of a partition.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -32,6 +43,10 @@ pub struct History {
     pub(super) visible: Vec<Promise>,
     /// By offset and epoch: acknowledged at acks=all (I6).
     pub(super) acked: BTreeMap<(i64, LeaderEpoch), Promise>,
+    /// Greatest offset up to which a replica was allowed to delete.
+    pub(super) deletable_to: Offset,
+    /// Acknowledged deletions (DR).
+    pub(super) deletions: Vec<Deletion>,
     /// The newest leader that began: its epoch and the log with which it began.
     pub(super) newest_leader: Option<(LeaderEpoch, Vec<Record>)>,
     /// Epochs of unclean elections.
@@ -58,6 +73,8 @@ impl History {
             names: Vec::new(),
             visible: Vec::new(),
             acked: BTreeMap::new(),
+            deletable_to: Offset(0),
+            deletions: Vec::new(),
             newest_leader: None,
             unclean: Vec::new(),
             recovered: Vec::new(),
@@ -85,6 +102,20 @@ impl History {
         unclean || crashed
     }
 
+    /// The same for a deletion: an unclean election, or, after as many host crashes as min.insync asks for, an election from
+    /// the longest log, which looks at the end of a log and not at its start.
+    #[must_use]
+    pub(super) fn excuses_deletion(
+        &self,
+        deletion: &Deletion,
+        epoch: LeaderEpoch,
+        host_crashes: u32,
+    ) -> bool {
+        let between = |e: &LeaderEpoch| deletion.made_in < *e && *e <= epoch;
+        let crashed = host_crashes - deletion.host_crashes >= self.config.min_insync_replicas;
+        self.unclean.iter().any(between) || (crashed && self.recovered.iter().any(between))
+    }
+
     /// A known gap of R8, which compares (epoch of the last record, LEO): a deposed leader of epoch e that went on appending
     /// beats the replicas on which a leader of epoch e + 1 has committed older records without writing one of its own.
     /// What was shown, and not acknowledged in its own epoch, can then be lost without a copy being destroyed. It is
@@ -106,5 +137,5 @@ impl History {
 /// How many records two logs have in common from the start.
 #[must_use]
 pub(super) fn common_prefix(a: &[Record], b: &[Record]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    a.iter().zip(b).take_while(|(x, y)| x.agrees(y)).count()
 }

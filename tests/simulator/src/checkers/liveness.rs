@@ -54,8 +54,14 @@ fn replicas(
             return Some(format!("broker {} has the role {:?}", b + 1, slot.replica.role()));
         }
         let directory = world.disks[b].directories.get(&tp);
-        if directory.is_none_or(|d| d.records != leading.records) {
+        let Some(directory) = directory else { return nothing() };
+        let (own, leaders) = (&directory.records, &leading.records);
+        let same = own.len() == leaders.len() && own.iter().zip(leaders).all(|(a, b)| a.agrees(b));
+        if !same {
             return Some(format!("the log of broker {} differs from the leader's", b + 1));
+        }
+        if directory.durable_start() < leading.durable_start() {
+            return Some(format!("broker {} has not deleted what the leader has", b + 1));
         }
         let (hw, end) = (slot.replica.high_watermark(), slot.replica.log_end());
         if hw != end {

@@ -15,7 +15,7 @@ use barnabas_types::{ControllerEpoch, TopicPartition};
 use crate::disk::Record;
 
 pub use agreement::ReplicaView;
-pub use history::{History, Promise};
+pub use history::{Deletion, History, Promise};
 pub use isr::{StateWrite, WriteKind};
 pub use liveness::judge;
 
@@ -39,6 +39,8 @@ pub struct Checkers {
     histories: BTreeMap<Life, History>,
     /// Value of `/controller_epoch` as last seen.
     controller_epoch: ControllerEpoch,
+    /// Hosts that died, or replicas whose sync failed.
+    pub host_crashes: u32,
     /// Losses that the loss table allows, met by a new leader.
     pub losses_met: u64,
 }

@@ -48,7 +48,7 @@ impl Checkers {
             let promise = Promise { record: *record, made_in: epoch };
             if let Some((later, log)) = &history.newest_leader
                 && *later > epoch
-                && log.get(offset) != Some(record)
+                && !log.get(offset).is_some_and(|r| r.agrees(record))
             {
                 if !history.excused(&promise, *later) {
                     broken = Some(format!(

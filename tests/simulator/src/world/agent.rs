@@ -28,7 +28,20 @@ impl World {
             process.controller_epoch = controller_epoch_min;
             process.image_version = 0;
         }
+        // What a failed sync has fenced is opened anew with the next push: it is meant for this registration, and no older
+        // one is obeyed any more. But not if this registration was asked for before the mark was made (R38).
+        let before = process.slots.len();
+        let marked = process.marked;
+        process.slots.retain(|_, slot| !(marked && slot.replica.is_fenced()));
+        let reopened = before - process.slots.len();
+        if process.slots.values().any(|slot| slot.replica.is_fenced()) {
+            self.register_anew(b);
+        }
+        let process = &mut self.processes[b];
         let partitions: Vec<TopicPartition> = process.slots.keys().cloned().collect();
+        for _ in 0..reopened {
+            self.reach(Reached::SyncHealed);
+        }
         for at in partitions {
             self.step_replica(b, &at, Event::Registered { broker_epoch });
             self.later(b, 1, Input::FetchNow { partition: at });
@@ -210,6 +223,8 @@ impl World {
             replica: Replica::new(id_of(b), log, options),
             incarnation,
             pending: std::collections::BTreeMap::new(),
+            deletions: std::collections::BTreeSet::new(),
+            start_writing: false,
             parked: Vec::new(),
             fetching: None,
             proposing: None,

@@ -32,6 +32,7 @@ impl World {
                     let directory = self.disks[b].directory_id;
                     let tail_lost =
                         self.disks[b].tail_lost && !self.is_mutated(Mutation::TailLossUnreported);
+                    self.processes[b].marked = self.disks[b].tail_lost;
                     let request = Request::CreateRegistration { broker, directory, tail_lost };
                     self.ask_store(b, request);
                 }

@@ -71,7 +71,7 @@ impl World {
             .collect()
     }
 
-    fn some_partition(&mut self) -> Option<TopicPartition> {
+    pub(crate) fn some_partition(&mut self) -> Option<TopicPartition> {
         let all = self.all_partitions();
         if all.is_empty() {
             return None;

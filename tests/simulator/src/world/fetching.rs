@@ -87,7 +87,9 @@ impl World {
                 return self.later(b, wait, Input::ParkOver { partition, from, correlation });
             }
             FetchReply::Diverging { epoch, end } => FetchOutcome::Diverging { epoch, end },
-            FetchReply::Reset { log_start } => FetchOutcome::Reset { log_start },
+            FetchReply::Reset { log_start } => {
+                FetchOutcome::Reset { log_start: self.reset_start_told(b, at, log_start) }
+            }
             FetchReply::Refused(condition) => FetchOutcome::Refused(condition),
         };
         self.answer_fetch(b, at, &parked, outcome, Vec::new());
@@ -172,7 +174,7 @@ impl World {
         if expected {
             slot.fetching = None;
         }
-        let refused = matches!(answer.outcome, FetchOutcome::Refused(_));
+        let refused = matches!(answer.outcome, FetchOutcome::Refused(_)) || self.disks[b].full;
         let before = slot.replica.log_end();
         let wanted = slot.replica.fetch_position();
         let asked = answer.asked;

@@ -7,6 +7,7 @@ use barnabas_types::{BrokerId, FlushMode, Offset, TopicPartition};
 
 use super::{World, ix_of};
 use crate::checkers::ReplicaView;
+use crate::disk::Directory;
 use crate::happening::Ix;
 use crate::mutation::Mutation;
 
@@ -25,10 +26,13 @@ impl World {
     fn inspect_replica(&mut self, b: Ix, at: &TopicPartition) {
         let Some(slot) = self.processes[b].slots.get(at) else { return };
         let Some(directory) = self.disks[b].directories.get(at) else { return };
+        if slot.replica.is_fenced() {
+            return; // It says nothing any more, and its log is being cut.
+        }
         let life = (at.clone(), slot.incarnation.czxid);
         let replica = &slot.replica;
         let hw = replica.high_watermark();
-        let view = ReplicaView { broker: b, high_watermark: hw, directory };
+        let view = self.replica_view(b, replica.log_start(), hw, directory);
         self.checkers.offsets(&life, view, replica.log_end(), replica.flushed());
         let state = (hw.0, directory.truncations);
         let changed = self.compared.get(&(b, at.clone())) != Some(&state);
@@ -46,13 +50,24 @@ impl World {
         }
     }
 
+    fn replica_view<'a>(
+        &self,
+        broker: Ix,
+        log_start: Offset,
+        high_watermark: Offset,
+        directory: &'a Directory,
+    ) -> ReplicaView<'a> {
+        let start_must_be_durable = !self.is_mutated(Mutation::StartReportedBeforeDurable);
+        ReplicaView { broker, log_start, start_must_be_durable, high_watermark, directory }
+    }
+
     /// I5 with every other replica of the same life.
     fn compare(&mut self, b: Ix, at: &TopicPartition) {
         let Some(slot) = self.processes[b].slots.get(at) else { return };
         let Some(directory) = self.disks[b].directories.get(at) else { return };
         let life = (at.clone(), slot.incarnation.czxid);
-        let mine =
-            ReplicaView { broker: b, high_watermark: slot.replica.high_watermark(), directory };
+        let (start, hw) = (slot.replica.log_start(), slot.replica.high_watermark());
+        let mine = self.replica_view(b, start, hw, directory);
         for (other, process) in self.processes.iter().enumerate() {
             let Some(theirs) = self.disks[other].directories.get(at) else { continue };
             if other == b || theirs.incarnation != slot.incarnation {
@@ -61,9 +76,9 @@ impl World {
             let high_watermark = process
                 .slots
                 .get(at)
-                .filter(|s| s.incarnation == slot.incarnation)
+                .filter(|s| s.incarnation == slot.incarnation && !s.replica.is_fenced())
                 .map_or(theirs.high_watermark, |s| s.replica.high_watermark());
-            let view = ReplicaView { broker: other, high_watermark, directory: theirs };
+            let view = self.replica_view(other, theirs.log_start, high_watermark, theirs);
             self.checkers.agree(&life, mine, view);
         }
     }

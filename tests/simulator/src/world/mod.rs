@@ -3,8 +3,10 @@
 mod agent;
 mod candidacy;
 mod clients;
+mod disk_trouble;
 mod fetching;
 mod inspect;
+mod log_start;
 mod operations;
 mod planted;
 mod pushing;
@@ -332,6 +334,7 @@ impl World {
             Happening::Restart { broker } => self.start(broker),
             Happening::Continue { broker, life } => self.go_on(broker, life),
             Happening::Bounce { broker, life } => self.bounced(broker, life),
+            Happening::MakeRoom { broker } => self.make_room(broker),
             Happening::HealStore { broker } => self.heal_store(broker),
             Happening::HealLink { from, to } => {
                 self.link[from][to] = true;
@@ -411,6 +414,16 @@ impl World {
             }
             Input::ProduceOverdue { partition, incarnation, waiter } => {
                 self.produce_overdue(b, &partition, incarnation, waiter);
+            }
+            Input::DeleteRecords { partition, to } => self.delete_records(b, &partition, to),
+            Input::DeletionOverdue { partition, incarnation, waiter } => {
+                self.deletion_overdue(b, &partition, incarnation, waiter);
+            }
+            Input::WriteStart { partition, incarnation } => {
+                self.write_start(b, &partition, incarnation);
+            }
+            Input::StartWritten { partition, incarnation, to } => {
+                self.start_written(b, &partition, incarnation, to);
             }
             Input::Flush { partition, incarnation } => self.flush(b, &partition, incarnation),
             Input::FlushDone { partition, incarnation, to, truncations } => {

@@ -53,6 +53,9 @@ impl World {
             Operation::Bounce => self.bounce(),
             Operation::CrashAll => {
                 let host = self.choice.chance(500);
+                if host {
+                    self.reach(Reached::PowerCut);
+                }
                 for b in 0..BROKERS {
                     self.crash(b, host);
                 }
@@ -87,6 +90,13 @@ impl World {
                 let from = self.choice.index(BROKERS);
                 let to = (from + 1 + self.choice.index(BROKERS - 1)) % BROKERS;
                 self.cut_link(from, to);
+            }
+            Operation::Retention => self.retention(),
+            Operation::DeleteRecords => self.ask_to_delete_records(),
+            Operation::FillDisk => self.fill_disk(),
+            Operation::FailSync => {
+                let b = self.choice.index(BROKERS);
+                self.disks[b].sync_fails = true;
             }
             Operation::Isolate => {
                 let b = self.choice.index(BROKERS);
@@ -124,6 +134,7 @@ impl World {
         }
         if host {
             self.reach(Reached::HostCrash);
+            self.checkers.host_crashes += 1;
             let mut choice = self.choice.clone();
             let lost = self.disks[b].lose_tails(&mut choice);
             self.choice = choice;
@@ -270,6 +281,8 @@ impl World {
             let life = self.processes[b].life;
             self.go_on(b, life);
             self.heal_store(b);
+            self.make_room(b);
+            self.disks[b].sync_fails = false;
             for other in 0..BROKERS {
                 self.link[b][other] = true;
             }

@@ -32,7 +32,7 @@ impl World {
             }
             _ => return,
         };
-        let log_end = slot.replica.log_end();
+        let (log_start, log_end) = (slot.replica.log_start(), slot.replica.log_end());
         let Some(directory) = self.disks[b].directories.get(at) else { return };
         let last_epoch = directory.last_epoch();
         let incarnation = slot.incarnation;
@@ -49,7 +49,7 @@ impl World {
                 last_epoch,
                 log_end,
                 flushed: log_end,
-                log_start: barnabas_types::Offset(0),
+                log_start,
             };
             let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
             slot.told_to = Some((slot.replica.partition_epoch(), log_end));
@@ -99,7 +99,8 @@ impl World {
             && let Some(directory) = self.disks[b].directories.get(at)
         {
             let before = usize::try_from(position.log_end.0 - 1).ok();
-            if let Some(record) = before.and_then(|at| directory.records.get(at)) {
+            let found = before.and_then(|at| directory.records.get(at));
+            if let Some(record) = found.filter(|r| !r.is_hole()) {
                 position.last_epoch = Some(record.epoch);
             }
         }

@@ -43,9 +43,8 @@ impl World {
             self.reach(Reached::Truncation);
             self.truncate(b, at, end);
         }
-        if effects.reset_to.is_some() {
-            // log_start is always 0 in this world, so that a reset is a cut to nothing.
-            self.truncate(b, at, Offset(0));
+        if let Some(start) = effects.reset_to {
+            self.reset(b, at, start);
         }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Some(directory) = self.disks[b].directories.get_mut(at)
@@ -67,9 +66,10 @@ impl World {
     fn truncate(&mut self, b: Ix, at: &TopicPartition, end: Offset) {
         let Some(directory) = self.disks[b].directories.get_mut(at) else { return };
         directory.truncate(end);
-        let (log_end, flushed) = (directory.log_end(), directory.recovery_point);
+        let (log_start, log_end) = (directory.log_start, directory.log_end());
+        let flushed = directory.recovery_point;
         self.note(Some(b), "truncate", || format!("{at} to {end}"));
-        let event = Event::Truncated { log_start: Offset(0), log_end, flushed };
+        let event = Event::Truncated { log_start, log_end, flushed };
         self.step_replica(b, at, event);
     }
 
@@ -80,6 +80,9 @@ impl World {
         waiter: WaiterId,
         leader_epoch: LeaderEpoch,
     ) {
+        if self.disks[b].full {
+            return self.refuse_append(b, at, Some(waiter));
+        }
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
         let czxid = slot.incarnation.czxid;
         let Some(pending) = slot.pending.get_mut(&waiter.0) else { return };
@@ -104,6 +107,9 @@ impl World {
         leader_epoch: LeaderEpoch,
         records: &[Record],
     ) {
+        if self.disks[b].full {
+            return self.refuse_append(b, at, None);
+        }
         let log_end = self.append(b, at, records);
         self.step_replica(b, at, Event::Appended { waiter: None, leader_epoch, log_end });
     }
@@ -130,6 +136,9 @@ impl World {
         if effects.high_watermark.is_some() {
             self.wake_parked(b, at);
         }
+        if let Some(to) = effects.log_start {
+            self.start_ordered(b, at, to);
+        }
         if let Some(role) = effects.role_changed {
             self.role_changed(b, at, role);
         }
@@ -153,7 +162,11 @@ impl World {
             Role::Leader { leader_epoch } => {
                 if let Some(directory) = self.disks[b].directories.get(at) {
                     let of = (b, life);
-                    self.checkers.leader_begins(&(at.clone(), czxid), leader_epoch, of, directory);
+                    let life = (at.clone(), czxid);
+                    self.checkers.leader_begins(&life, leader_epoch, of, directory);
+                    if self.checkers.has_deletion_before(&life, leader_epoch) {
+                        self.reach(Reached::FailoverAfterDeletion);
+                    }
                 }
                 let others = self.processes.iter().enumerate().filter(|(o, p)| *o != b && p.up);
                 let leads = others.filter(|(_, p)| {
@@ -214,6 +227,9 @@ impl World {
         result: Result<Offset, Condition>,
     ) {
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
+        if slot.deletions.remove(&waiter.0) {
+            return self.deletion_answered(b, at, result);
+        }
         let czxid = slot.incarnation.czxid;
         let Some(pending) = slot.pending.remove(&waiter.0) else {
             self.checkers
@@ -236,8 +252,9 @@ impl World {
             .map(|value| Record { epoch, value: *value, topic_czxid: czxid })
             .collect();
         let end = Offset(base.0 + records.len() as i64);
-        let held = self.disks[b].directories.get(at).map(|d| d.read(base, end).0);
-        if held.as_ref() != Some(&records) {
+        let held = self.disks[b].directories.get(at).map_or_else(Vec::new, |d| d.read(base, end).0);
+        let all = held.len() == records.len();
+        if !all || !held.iter().zip(&records).all(|(held, record)| held.agrees(record)) {
             let text =
                 format!("{at} broker {}: acknowledged at {base}, but its log has {held:?}", b + 1);
             self.checkers.broken("I6", text);
@@ -249,7 +266,8 @@ impl World {
     pub(crate) fn arm_flush(&mut self, b: Ix, at: &TopicPartition) {
         let Some(directory) = self.disks[b].directories.get(at) else { return };
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
-        if slot.flush_armed || directory.recovery_point >= directory.log_end() {
+        let due = directory.recovery_point < directory.log_end();
+        if slot.flush_armed || slot.replica.is_fenced() || !due {
             return;
         }
         slot.flush_armed = true;
@@ -283,6 +301,9 @@ impl World {
             return;
         }
         slot.flush_armed = false;
+        if std::mem::take(&mut self.disks[b].sync_fails) {
+            return self.sync_failed(b, at, to);
+        }
         let Some(directory) = self.disks[b].directories.get_mut(at) else { return };
         if directory.truncations == truncations {
             directory.flushed(to);
