@@ -50,7 +50,7 @@ pub use error::LogError;
 pub use files::{read_text, replace_durably};
 pub use flush::{FlushPlan, FlushStep};
 pub use log::{Log, LogConfig};
-pub use log_dir::{LogDir, Meta, StartKind};
+pub use log_dir::{LogDir, LogStartCheckpoint, Meta, StartKind};
 pub use log_start::Detached;
 pub use loss::{Loss, LossCause};
 pub use producers::{Admission, ProducerBatch, SnapshotError};

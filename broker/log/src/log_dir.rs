@@ -452,6 +452,12 @@ impl LogDir {
         self.shared.write_log_starts()
     }
 
+    /// What writes the log starts, for whoever has no hold of the directory.
+    #[must_use]
+    pub fn log_start_checkpoint(&self) -> LogStartCheckpoint {
+        LogStartCheckpoint { shared: self.shared.clone() }
+    }
+
     /// Ends a run: writes the recovery points, the log starts and, if wanted and if every log on disk was flushed and closed, the
     /// clean-shutdown marker. Returns whether the marker was written.
     ///
@@ -472,6 +478,22 @@ impl LogDir {
             )?;
         }
         Ok(clean)
+    }
+}
+
+/// Writes the log starts of a data directory.
+#[derive(Clone, Debug)]
+pub struct LogStartCheckpoint {
+    shared: Arc<Shared>,
+}
+
+impl LogStartCheckpoint {
+    /// As [`LogDir::write_log_starts`].
+    ///
+    /// # Errors
+    /// [`LogError::Io`]: the old content stays.
+    pub fn write(&self) -> Result<(), LogError> {
+        self.shared.write_log_starts()
     }
 }
 

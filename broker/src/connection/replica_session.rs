@@ -62,6 +62,7 @@ struct Entry {
     /// it, names its position again.
     told: Option<u64>,
     high_watermark_sent: Offset,
+    log_start_sent: Offset,
 }
 
 struct Parked {
@@ -248,6 +249,7 @@ impl ReplicaSession {
             reply: None,
             told: None,
             high_watermark_sent: Offset(-1),
+            log_start_sent: Offset(-1),
         });
         Ok(())
     }
@@ -372,7 +374,10 @@ impl Entry {
         after.settle(hosted, &**node, flush);
         match reply {
             FetchReply::Grant(grant) if grant.from < grant.to => Some(READY),
-            FetchReply::Grant(grant) if grant.high_watermark > self.high_watermark_sent => {
+            FetchReply::Grant(grant)
+                if grant.high_watermark > self.high_watermark_sent
+                    || grant.log_start > self.log_start_sent =>
+            {
                 Some(LAZY)
             }
             FetchReply::Grant(_) => None,
@@ -431,7 +436,8 @@ impl Entry {
             }
         };
         let (high_watermark, log_start, range) = read;
-        if range.is_none() && high_watermark <= self.high_watermark_sent {
+        let news = high_watermark > self.high_watermark_sent || log_start > self.log_start_sent;
+        if range.is_none() && !news {
             return None;
         }
         let records = match range.map(|range| gathered.read(&range)).transpose() {
@@ -447,6 +453,7 @@ impl Entry {
             });
         }
         self.high_watermark_sent = high_watermark;
+        self.log_start_sent = log_start;
         Some(ReplicaFetchOutcome::Records { high_watermark, log_start, records })
     }
 }

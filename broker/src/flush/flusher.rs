@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use barnabas_log::{Disk, DiskFile, FlushPlan, LogDir, LogError};
-use barnabas_types::Now;
+use barnabas_log::{Disk, DiskFile, FlushPlan, LogDir, LogError, LogStartCheckpoint};
+use barnabas_types::{Now, Offset};
 
-use super::queue::{Queue, THREADS, Work};
+use super::queue::{Queue, Starts, THREADS, Work};
 use super::timer::Timer;
 use crate::partition::{Aftermath, Flush, Hosted, Outward, Urgency};
 
@@ -27,6 +27,7 @@ struct Shared {
     /// that was opened later would miss some. It may also report one that a sync of a single file has reported already;
     /// the partitions of that group are then fenced although their own bytes may be safe.
     anchor: DiskFile,
+    log_starts: LogStartCheckpoint,
     outward: Weak<dyn Outward>,
     counts: Counts,
 }
@@ -61,6 +62,7 @@ impl Flusher {
             disk: log_dir.disk().clone(),
             directory: log_dir.path().to_owned(),
             anchor: log_dir.disk().open_to_read(log_dir.path())?,
+            log_starts: log_dir.log_start_checkpoint(),
             outward,
             counts: Counts::default(),
         });
@@ -82,6 +84,11 @@ impl Flusher {
     /// Looks at the partition at that time ([`Hosted::flush_timer`]).
     pub(crate) fn look_at(&self, at: Now, hosted: &Arc<Hosted>) {
         self.shared.timer.add(at, hosted);
+    }
+
+    /// Makes durable that the partition's log begins at `to`, then tells it and lets go of the segments below.
+    pub(crate) fn write_start(&self, hosted: &Arc<Hosted>, to: Offset) {
+        self.shared.queue.add_start(hosted, to);
     }
 
     /// What was done since the start.
@@ -109,6 +116,7 @@ impl Shared {
             self.guarded(|outward| match work {
                 Work::One(hosted, urgency) => self.one(&hosted, urgency, outward),
                 Work::Group(group) => self.group(&group, outward),
+                Work::Starts(starts) => self.write_starts(starts, outward),
             });
         }
     }
@@ -166,11 +174,58 @@ impl Shared {
         }
     }
 
+    /// One checkpoint for all that were ordered; those that come meanwhile are in the next one.
+    fn write_starts(&self, starts: Starts, outward: &dyn Outward) {
+        let written = self.log_starts.write();
+        match &written {
+            Err(error) if error.is_full() => {
+                tracing::warn!(directory = %self.directory.display(), "the log starts cannot be written: the disk is full; tried again");
+                return self.queue.starts_done(starts);
+            }
+            _ => self.queue.starts_done(Starts::new()),
+        }
+        for (hosted, to) in starts.into_values() {
+            let mut after = Aftermath::default();
+            match &written {
+                Ok(()) => hosted.log_start_durable(outward.now(), to, &mut after),
+                Err(error) => {
+                    hosted.log_start_failed(outward.now(), &self.same_log(error), &mut after);
+                }
+            }
+            after.settle(&hosted, outward, &mut Flush::default());
+            if written.is_ok() {
+                self.remove_below_start(&hosted);
+            }
+        }
+    }
+
+    fn remove_below_start(&self, hosted: &Hosted) {
+        let detached = hosted.detach_below_start();
+        if detached.is_empty() {
+            return;
+        }
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        match detached.remove() {
+            Ok(bytes) => tracing::debug!(%topic, partition, bytes, "segments removed"),
+            Err(error) => {
+                tracing::warn!(%topic, partition, %error, "segments below the log start cannot be removed; the next opening tries again");
+            }
+        }
+    }
+
+    /// The error of a write for many partitions, for one of them.
+    fn same_log(&self, error: &LogError) -> LogError {
+        let source = match error {
+            LogError::Io { source, .. } => same(source),
+            other => io::Error::other(other.to_string()),
+        };
+        LogError::Io { what: "write the log starts of", path: self.directory.clone(), source }
+    }
+
     /// The error of a group's sync, for one of its partitions.
     fn same(&self, error: &io::Error) -> LogError {
-        let source =
-            error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
-        LogError::Io { what: "sync the file system of", path: self.directory.clone(), source }
+        let (path, source) = (self.directory.clone(), same(error));
+        LogError::Io { what: "sync the file system of", path, source }
     }
 
     fn end(
@@ -186,4 +241,8 @@ impl Shared {
         failed.fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
         hosted.end_flush(outward.now(), plan, result, after);
     }
+}
+
+fn same(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }

@@ -1,7 +1,10 @@
 //! Which partition is flushed next, and how many together.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use barnabas_types::{Offset, TopicPartition};
 
 use crate::partition::{Hosted, Urgency};
 
@@ -14,12 +17,20 @@ const PARALLEL_MAX: usize = 16;
 /// Threads that may at the same time do what nobody waits for: the others stay free for producers in sync mode.
 const BACKGROUND_MAX: usize = 4;
 
+/// How long log starts wait after a full disk has refused them.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// Partitions and where their logs are to begin; each stands here once, so it is bounded by what this broker hosts.
+pub(super) type Starts = BTreeMap<TopicPartition, (Arc<Hosted>, Offset)>;
+
 /// What one thread does next.
 pub(super) enum Work {
     /// Sync the files of one partition.
     One(Arc<Hosted>, Urgency),
     /// Sync the file system for all of these.
     Group(Vec<Arc<Hosted>>),
+    /// Write the directory's log starts, for these.
+    Starts(Starts),
 }
 
 /// Partitions that wait for their flush. Each asks once until it is flushed, so the lists are bounded by what this broker
@@ -37,6 +48,12 @@ struct State {
     background_running: usize,
     /// A syncfs is under way. What else is awaited gathers for the next one, or its files would be synced twice.
     group_running: bool,
+    /// Log starts that were ordered and are not being written yet.
+    starts: Starts,
+    /// They are being written: one checkpoint is enough, and in order.
+    starts_running: bool,
+    /// Not before this: there was no room on the disk.
+    starts_at: Option<Instant>,
     stopped: bool,
 }
 
@@ -51,6 +68,10 @@ impl State {
                 return Some(Work::One(hosted, Urgency::Awaited));
             }
         }
+        if self.starts_due(Instant::now()) == Some(Duration::ZERO) {
+            self.starts_running = true;
+            return Some(Work::Starts(std::mem::take(&mut self.starts)));
+        }
         if self.background_running < BACKGROUND_MAX
             && let Some(hosted) = self.background.pop_front()
         {
@@ -58,6 +79,13 @@ impl State {
             return Some(Work::One(hosted, Urgency::Background));
         }
         None
+    }
+
+    /// How long from now until log starts are to be written; `None`: there are none, or that is under way.
+    fn starts_due(&self, now: Instant) -> Option<Duration> {
+        let waiting = !self.starts.is_empty() && !self.starts_running;
+        waiting
+            .then(|| self.starts_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now)))
     }
 }
 
@@ -89,8 +117,38 @@ impl Queue {
             if let Some(work) = state.take() {
                 return Some(work);
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = match state.starts_due(Instant::now()) {
+                Some(left) => {
+                    let waited = self.wake.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
+    }
+
+    /// The partition's log is to begin at `to`, durably.
+    pub(super) fn add_start(&self, hosted: &Arc<Hosted>, to: Offset) {
+        let mut state = self.lock();
+        state.starts.insert(hosted.topic_partition.clone(), (hosted.clone(), to));
+        let running = state.starts_running;
+        drop(state);
+        if !running {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The log starts are written, or could not be for want of room (`again`): then they are tried again, but for what was
+    /// ordered meanwhile.
+    pub(super) fn starts_done(&self, again: Starts) {
+        let mut state = self.lock();
+        state.starts_running = false;
+        state.starts_at = (!again.is_empty()).then(|| Instant::now() + FULL_RETRY);
+        for (tp, start) in again {
+            state.starts.entry(tp).or_insert(start);
+        }
+        drop(state);
+        self.wake.notify_one();
     }
 
     /// A piece of background work is done.

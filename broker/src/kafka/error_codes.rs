@@ -35,6 +35,7 @@ fn code_of_name(name: &str) -> i16 {
         "INVALID_CONFIG" => 40,
         "NOT_CONTROLLER" | "CONTROLLER_NOT_AVAILABLE" => 41,
         "INVALID_REQUEST" => 42,
+        "POLICY_VIOLATION" => 44,
         "OUT_OF_ORDER_SEQUENCE_NUMBER" => 45,
         "INVALID_PRODUCER_EPOCH" => 47,
         "KAFKA_STORAGE_ERROR" => 56,

@@ -2,6 +2,7 @@
 
 mod api_versions;
 mod create_topics;
+mod delete_records;
 mod delete_topics;
 mod error_codes;
 mod fetch;
@@ -80,6 +81,7 @@ pub(crate) fn handle(
         Request::DeleteTopics(request) => {
             later(context, delete_topics::handle(context.node.clone(), context.version, request))
         }
+        Request::DeleteRecords(request) => delete_records::handle(context, request, flush),
         Request::InitProducerId(request) => {
             later(context, init_producer_id::handle(context.node.clone(), request))
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use barnabas_log::Loss;
 use barnabas_replica::{IsrProposal, Note, Role};
-use barnabas_types::{BrokerId, LeaderEpoch, Now};
+use barnabas_types::{BrokerId, LeaderEpoch, Now, Offset};
+use tokio::sync::oneshot;
 
 use super::flushing::Urgency;
 use super::hosted::Hosted;
+use super::log_start::DeleteResult;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
 use crate::connection::Out;
 
@@ -15,11 +17,13 @@ use crate::connection::Out;
 #[derive(Default)]
 pub struct Aftermath {
     pub(super) finished: Vec<(Arc<PendingProduce>, usize, ProduceResult)>,
+    pub(super) deleted: Vec<(oneshot::Sender<DeleteResult>, DeleteResult)>,
     pub(super) due_fetches: Vec<Arc<ParkedFetch>>,
     pub(super) news: Vec<(Arc<dyn FollowerSession>, u32, bool)>,
     pub(super) proposal: Option<IsrProposal>,
     pub(super) role: Option<Role>,
     pub(super) delete: bool,
+    pub(super) log_start: Option<Offset>,
     pub(super) flush: Option<Urgency>,
     pub(super) look_at: Option<Now>,
     pub(super) position: Option<BrokerId>,
@@ -80,6 +84,9 @@ impl Aftermath {
         if let Some(urgency) = self.flush {
             partition.flusher.add(partition, urgency);
         }
+        if let Some(to) = self.log_start {
+            partition.flusher.write_start(partition, to);
+        }
         if let Some(at) = self.look_at {
             partition.flusher.look_at(at, partition);
         }
@@ -87,6 +94,10 @@ impl Aftermath {
             if let Some(out) = pending.finish(index, result) {
                 flush.add(out);
             }
+        }
+        for (deletion, result) in self.deleted {
+            // Who asked may have gone.
+            let _ = deletion.send(result);
         }
         for fetch in self.due_fetches {
             fetch.fire();

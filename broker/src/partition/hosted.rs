@@ -87,6 +87,7 @@ impl Hosted {
                 replica,
                 log,
                 waiters: BTreeMap::new(),
+                deletions: BTreeMap::new(),
                 next_waiter: 0,
                 parked: Vec::new(),
                 sessions: Vec::new(),
@@ -153,21 +154,6 @@ impl Hosted {
         self.step(now, Event::ProposalAnswered(outcome), after);
     }
 
-    /// How far retention may raise the log start (R32).
-    pub fn log_start_max(&self) -> Offset {
-        self.lock().replica.log_start_max()
-    }
-
-    /// Retention lets everything below `to` go.
-    pub fn retention_reached(&self, now: Now, to: Offset, after: &mut Aftermath) {
-        self.step(now, Event::RetentionReached { to }, after);
-    }
-
-    /// The log start `to` that was ordered is durable.
-    pub fn log_start_durable(&self, now: Now, to: Offset, after: &mut Aftermath) {
-        self.step(now, Event::LogStartDurable { to }, after);
-    }
-
     /// Appends a producer's batches (already checked). The result goes to `pending`; acks=0 has none.
     pub fn produce(
         &self,
@@ -179,8 +165,7 @@ impl Hosted {
         after: &mut Aftermath,
     ) -> AppendResult {
         let mut inner = self.lock();
-        let waiter = WaiterId(inner.next_waiter);
-        inner.next_waiter += 1;
+        let waiter = inner.next_waiter();
         if let Some(pending) = pending.filter(|_| acks != Acks::None) {
             inner.waiters.insert(waiter, pending);
         }

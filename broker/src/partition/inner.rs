@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering;
 use barnabas_log::{Fetched, Log, LogError, Loss, LossCause};
 use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
 use barnabas_types::{Condition, Now, Offset};
+use tokio::sync::oneshot;
 
 use super::aftermath::{Aftermath, FailureKind, LogFailure};
 use super::flushing::Flushing;
 use super::hosted::Hosted;
+use super::log_start::DeleteResult;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 
 /// What a partition's mutex guards.
@@ -19,6 +21,7 @@ pub(super) struct Inner {
     pub(super) replica: Replica,
     pub(super) log: Log,
     pub(super) waiters: BTreeMap<WaiterId, (Arc<PendingProduce>, usize)>,
+    pub(super) deletions: BTreeMap<WaiterId, oneshot::Sender<DeleteResult>>,
     pub(super) next_waiter: u64,
     pub(super) parked: Vec<Arc<ParkedFetch>>,
     pub(super) sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
@@ -35,6 +38,12 @@ pub(super) enum Input<'a> {
 }
 
 impl Inner {
+    /// A name for one more request that waits.
+    pub(super) fn next_waiter(&mut self) -> WaiterId {
+        self.next_waiter += 1;
+        WaiterId(self.next_waiter)
+    }
+
     /// [`Inner::perform`]; a broken invariant stops this partition and nothing else.
     pub(super) fn step(
         &mut self,
@@ -75,6 +84,7 @@ impl Inner {
         for (pending, index) in std::mem::take(&mut self.waiters).into_values() {
             after.finished.push((pending, index, Err(Condition::KafkaStorageError)));
         }
+        self.deletions.clear();
     }
 
     /// Steps the core and performs its effects in their order; completions are stepped on the way.
@@ -134,16 +144,42 @@ impl Inner {
                     }
                 }
                 Err(error @ LogError::Full(_)) => {
-                    // The log is whole and goes on; the producer, or this follower's session, tries again.
-                    let condition = error.condition();
-                    let refused = Event::AppendRefused { waiter: order.waiter, condition };
-                    self.perform(hosted, now, refused, Input::None, after);
+                    self.refused(hosted, now, order.waiter, &error, after);
                 }
                 Err(error) => self.failed(hosted, now, order.waiter, &error, after),
             }
         }
         self.pass_on(hosted, &mut effects, after);
+        if let Some(start) = effects.log_start {
+            self.begin_at(hosted, now, start, after);
+        }
         effects.fetch_reply
+    }
+
+    /// There is no room: nothing happened, and the log is whole.
+    fn refused(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        waiter: Option<WaiterId>,
+        error: &LogError,
+        after: &mut Aftermath,
+    ) {
+        let event = Event::AppendRefused { waiter, condition: error.condition() };
+        self.perform(hosted, now, event, Input::None, after);
+    }
+
+    /// The log is to begin at `start`; it does once that is durable.
+    fn begin_at(&mut self, hosted: &Hosted, now: Now, start: Offset, after: &mut Aftermath) {
+        if self.log.is_fenced() {
+            return;
+        }
+        if self.log.advance_log_start(start) {
+            after.log_start = Some(start);
+        } else {
+            // A reset has put it there, and made that durable already.
+            self.perform(hosted, now, Event::LogStartDurable { to: start }, Input::None, after);
+        }
     }
 
     /// Effects 4 to 10: nothing of them touches the log.
@@ -152,6 +188,8 @@ impl Inner {
             if let Some((pending, index)) = self.waiters.remove(&waiter) {
                 let log_start = self.replica.log_start();
                 after.finished.push((pending, index, result.map(|base| (base, log_start))));
+            } else if let Some(deletion) = self.deletions.remove(&waiter) {
+                after.deleted.push((deletion, result));
             }
         }
         if let Some(high_watermark) = effects.high_watermark {
@@ -206,6 +244,7 @@ impl Inner {
                 let present = self.replica.high_watermark();
                 hosted.high_watermark.store(present.0, Ordering::Release);
             }
+            Err(error @ LogError::Full(_)) => self.refused(hosted, now, None, &error, after),
             Err(error) => self.failed(hosted, now, None, &error, after),
         }
     }

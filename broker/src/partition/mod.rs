@@ -4,6 +4,9 @@ mod aftermath;
 mod flushing;
 mod hosted;
 mod inner;
+mod log_start;
+#[cfg(test)]
+mod log_start_tests;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -12,5 +15,6 @@ mod waiting;
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Hosted};
+pub use log_start::{DeleteResult, Deletion};
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

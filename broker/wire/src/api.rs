@@ -18,6 +18,8 @@ pub enum ApiKey {
     CreateTopics = 19,
     /// Delete topics.
     DeleteTopics = 20,
+    /// Delete the records below an offset (KIP-107).
+    DeleteRecords = 21,
     /// A producer id for idempotent producers (KIP-98).
     InitProducerId = 22,
     /// End offset of a leader epoch (KIP-101, KIP-320).
@@ -73,7 +75,7 @@ const fn api(
 /// Every advertised key, in the order of their numbers.
 ///
 /// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
-pub const SERVED: [Api; 9] = [
+pub const SERVED: [Api; 10] = [
     api(ApiKey::Produce, (0, 3, 9), 9, 10_000, FrameClass::Produce),
     api(ApiKey::Fetch, (4, 4, 12), 12, 10_000, FrameClass::Other),
     api(ApiKey::ListOffsets, (1, 1, 7), 6, 100_000, FrameClass::Other),
@@ -81,6 +83,7 @@ pub const SERVED: [Api; 9] = [
     api(ApiKey::ApiVersions, (0, 0, 3), 3, 1_000, FrameClass::Small),
     api(ApiKey::CreateTopics, (2, 2, 7), 5, 100_000, FrameClass::Other),
     api(ApiKey::DeleteTopics, (1, 1, 6), 4, 100_000, FrameClass::Other),
+    api(ApiKey::DeleteRecords, (0, 0, 2), 2, 100_000, FrameClass::Other),
     api(ApiKey::InitProducerId, (0, 0, 4), 2, 1_000, FrameClass::Small),
     api(ApiKey::OffsetForLeaderEpoch, (2, 2, 4), 4, 100_000, FrameClass::Other),
 ];
@@ -116,6 +119,7 @@ impl ApiKey {
             ApiKey::ApiVersions => "ApiVersions",
             ApiKey::CreateTopics => "CreateTopics",
             ApiKey::DeleteTopics => "DeleteTopics",
+            ApiKey::DeleteRecords => "DeleteRecords",
             ApiKey::InitProducerId => "InitProducerId",
             ApiKey::OffsetForLeaderEpoch => "OffsetForLeaderEpoch",
             ApiKey::ReplicaFetch => "ReplicaFetch",
@@ -133,8 +137,9 @@ impl ApiKey {
             ApiKey::ApiVersions => &SERVED[4],
             ApiKey::CreateTopics => &SERVED[5],
             ApiKey::DeleteTopics => &SERVED[6],
-            ApiKey::InitProducerId => &SERVED[7],
-            ApiKey::OffsetForLeaderEpoch => &SERVED[8],
+            ApiKey::DeleteRecords => &SERVED[7],
+            ApiKey::InitProducerId => &SERVED[8],
+            ApiKey::OffsetForLeaderEpoch => &SERVED[9],
             ApiKey::ReplicaFetch => &REPLICA_FETCH,
         }
     }
@@ -214,6 +219,7 @@ mod tests {
         response_headers::<kafka_wire::ApiVersionsRequest>(ApiKey::ApiVersions);
         response_headers::<kafka_wire::CreateTopicsRequest>(ApiKey::CreateTopics);
         response_headers::<kafka_wire::DeleteTopicsRequest>(ApiKey::DeleteTopics);
+        response_headers::<kafka_wire::DeleteRecordsRequest>(ApiKey::DeleteRecords);
         response_headers::<kafka_wire::InitProducerIdRequest>(ApiKey::InitProducerId);
         response_headers::<kafka_wire::OffsetForLeaderEpochRequest>(ApiKey::OffsetForLeaderEpoch);
     }

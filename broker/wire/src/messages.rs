@@ -6,16 +6,17 @@
 
 pub use kafka_wire::{
     ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, FetchRequest, FetchResponse, InitProducerIdRequest,
-    InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
-    MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest,
-    ProduceResponse,
+    DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    FetchRequest, FetchResponse, InitProducerIdRequest, InitProducerIdResponse, ListOffsetsRequest,
+    ListOffsetsResponse, MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
 };
 pub use kafka_wire::{
     api_versions_request, api_versions_response, create_topics_request, create_topics_response,
-    delete_topics_request, delete_topics_response, fetch_request, fetch_response,
-    init_producer_id_request, init_producer_id_response, list_offsets_request,
-    list_offsets_response, metadata_request, metadata_response, offset_for_leader_epoch_request,
-    offset_for_leader_epoch_response, produce_request, produce_response,
+    delete_records_request, delete_records_response, delete_topics_request, delete_topics_response,
+    fetch_request, fetch_response, init_producer_id_request, init_producer_id_response,
+    list_offsets_request, list_offsets_response, metadata_request, metadata_response,
+    offset_for_leader_epoch_request, offset_for_leader_epoch_response, produce_request,
+    produce_response,
 };
 pub use kafka_wire_core::{StrBytes, Uuid};

@@ -1,9 +1,9 @@
 //! From a frame to a typed request, within the limits of its key.
 
 use kafka_wire::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    FetchRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
@@ -36,6 +36,8 @@ pub enum Request {
     CreateTopics(CreateTopicsRequest),
     /// DeleteTopics 1-6.
     DeleteTopics(DeleteTopicsRequest),
+    /// DeleteRecords 0-2.
+    DeleteRecords(DeleteRecordsRequest),
     /// InitProducerId 0-4.
     InitProducerId(InitProducerIdRequest),
     /// OffsetForLeaderEpoch 2-4.
@@ -76,6 +78,7 @@ impl Request {
             ApiKey::ApiVersions => body(frame).map(Self::ApiVersions),
             ApiKey::CreateTopics => body(frame).map(Self::CreateTopics),
             ApiKey::DeleteTopics => body(frame).map(Self::DeleteTopics),
+            ApiKey::DeleteRecords => body(frame).map(Self::DeleteRecords),
             ApiKey::InitProducerId => body(frame).map(Self::InitProducerId),
             ApiKey::OffsetForLeaderEpoch => body(frame).map(Self::OffsetForLeaderEpoch),
             ApiKey::ReplicaFetch => {

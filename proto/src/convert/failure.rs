@@ -33,6 +33,7 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::InvalidReplicaAssignment(_) => "INVALID_REPLICA_ASSIGNMENT",
         Condition::InvalidConfig(_) => "INVALID_CONFIG",
         Condition::InvalidRequest(_) => "INVALID_REQUEST",
+        Condition::PolicyViolation(_) => "POLICY_VIOLATION",
         Condition::InvalidRequiredAcks => "INVALID_REQUIRED_ACKS",
         Condition::CorruptMessage(_) => "CORRUPT_MESSAGE",
         Condition::InvalidRecord(_) => "INVALID_RECORD",
@@ -83,6 +84,7 @@ impl From<v1::Failure> for Condition {
             "INVALID_REPLICA_ASSIGNMENT" => Self::InvalidReplicaAssignment(text()),
             "INVALID_CONFIG" => Self::InvalidConfig(text()),
             "INVALID_REQUEST" => Self::InvalidRequest(text()),
+            "POLICY_VIOLATION" => Self::PolicyViolation(text()),
             "INVALID_REQUIRED_ACKS" => Self::InvalidRequiredAcks,
             "KAFKA_STORAGE_ERROR" => Self::KafkaStorageError,
             name => Self::Remote {
@@ -126,6 +128,7 @@ mod tests {
             Condition::InvalidTopic("bad".into()),
             Condition::InvalidConfig("bad".into()),
             Condition::InvalidReplicationFactor("3 of 2".into()),
+            Condition::PolicyViolation("compacted".into()),
             Condition::UnknownOutcome("ZooKeeper"),
             Condition::KafkaStorageError,
         ];

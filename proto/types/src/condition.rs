@@ -115,6 +115,9 @@ pub enum Condition {
     /// The request is not well-formed.
     #[error("{0}")]
     InvalidRequest(String),
+    /// The topic's settings forbid what was asked for.
+    #[error("{0}")]
+    PolicyViolation(String),
     /// `acks` is none of -1, 0, 1.
     #[error("required acks must be -1, 0 or 1")]
     InvalidRequiredAcks,

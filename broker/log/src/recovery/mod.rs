@@ -138,7 +138,12 @@ pub(crate) fn open(
         segments.push(Segment::create(dir, log_start)?);
         tail = Tail::empty();
         names_changed = true;
-        LeaderEpochs::new()
+        // The epoch that covers the start says still how far the log had come (R8). None that began above it does: its
+        // leader's log was longer than what is left here.
+        let mut epochs = found.clone().unwrap_or_default();
+        epochs.truncate_from_end(Offset(log_start.saturating_add(1)));
+        epochs.truncate_from_start(Offset(log_start));
+        epochs
     } else {
         let scanned = epochs::Scanned {
             first_base: first_base.filter(|_| scanner.strict),

@@ -26,6 +26,7 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::ApiVersions => frame(version, &api_versions(version)),
         ApiKey::CreateTopics => frame(version, &create_topics()),
         ApiKey::DeleteTopics => frame(version, &delete_topics(version)),
+        ApiKey::DeleteRecords => frame(version, &delete_records()),
         ApiKey::InitProducerId => frame(version, &init_producer_id(version)),
         ApiKey::OffsetForLeaderEpoch => frame(version, &offset_for_leader_epoch(version)),
         ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
@@ -145,6 +146,21 @@ fn delete_topics(version: i16) -> DeleteTopicsRequest {
     } else {
         request.topic_names = vec!["orders".into(), "x".into()];
     }
+    request
+}
+
+fn delete_records() -> DeleteRecordsRequest {
+    let mut request = DeleteRecordsRequest::default();
+    request.timeout_ms = 1000;
+    let mut topic = delete_records_request::DeleteRecordsTopic::default();
+    topic.name = "orders".into();
+    for (index, offset) in [(0, -1), (1, 1 << 40)] {
+        let mut partition = delete_records_request::DeleteRecordsPartition::default();
+        partition.partition_index = index;
+        partition.offset = offset;
+        topic.partitions.push(partition);
+    }
+    request.topics.push(topic);
     request
 }
 

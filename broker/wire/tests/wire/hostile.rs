@@ -45,7 +45,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         [&fetch_v11_head[..], &[0; 4], &[0xff; 4], &[0, 0, 0, 1, 0, 1, b't'], &MAX].concat();
     let fifty_million =
         [&[0xff, 0xff, 0, 1, 0, 0, 0, 1][..], &50_000_000_i32.to_be_bytes()].concat();
-    let table: [(ApiKey, i16, Vec<u8>); 12] = [
+    let table: [(ApiKey, i16, Vec<u8>); 13] = [
         (ApiKey::Produce, 8, produce_v8),
         (ApiKey::Produce, 9, produce_v9),
         (ApiKey::Produce, 8, produce_nested),
@@ -56,6 +56,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         (ApiKey::Fetch, 11, fetch_v11),
         (ApiKey::Fetch, 11, fetch_nested),
         (ApiKey::DeleteTopics, 1, MAX.to_vec()),
+        (ApiKey::DeleteRecords, 0, MAX.to_vec()),
         (ApiKey::CreateTopics, 7, varint_max.to_vec()),
         (ApiKey::OffsetForLeaderEpoch, 2, MAX.to_vec()),
     ];
@@ -149,6 +150,7 @@ fn each_key_has_its_own_frame_limit() {
         (ApiKey::ApiVersions, 0, 64 * 1024),
         (ApiKey::CreateTopics, 2, 1024 * 1024),
         (ApiKey::DeleteTopics, 1, 1024 * 1024),
+        (ApiKey::DeleteRecords, 0, 1024 * 1024),
         (ApiKey::InitProducerId, 0, 64 * 1024),
         (ApiKey::OffsetForLeaderEpoch, 2, 1024 * 1024),
         (ApiKey::ReplicaFetch, 0, 3000),

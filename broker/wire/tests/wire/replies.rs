@@ -67,6 +67,11 @@ fn metadata_topics_and_versions_are_written_at_every_version() {
         delete_topics,
         DeleteTopicsResponse::default,
     );
+    round_trip::<DeleteRecordsRequest>(
+        ApiKey::DeleteRecords,
+        |_| delete_records(),
+        DeleteRecordsResponse::default,
+    );
 }
 
 #[test]
@@ -196,6 +201,19 @@ fn create_topics(version: i16) -> CreateTopicsResponse {
         topic.replication_factor = 2;
         topic.configs = Some(vec![create_topics_response::CreatableTopicConfigs::default()]);
     }
+    response.topics.push(topic);
+    response
+}
+
+fn delete_records() -> DeleteRecordsResponse {
+    let mut response = DeleteRecordsResponse::default();
+    let mut topic = delete_records_response::DeleteRecordsTopicResult::default();
+    topic.name = "orders".into();
+    let mut partition = delete_records_response::DeleteRecordsPartitionResult::default();
+    partition.partition_index = 1;
+    partition.low_watermark = 1 << 40;
+    partition.error_code = 6;
+    topic.partitions.push(partition);
     response.topics.push(topic);
     response
 }
