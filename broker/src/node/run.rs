@@ -25,6 +25,7 @@ use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
 use crate::control::{Agent, AgentHandle, FailedReports, Proposals, PushService, TailMark};
+use crate::health::{self, Health};
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Locked, Owner, Storage};
 use crate::view::View;
@@ -103,7 +104,10 @@ async fn life(
 ) -> Result<(), StartError> {
     let kafka = bind(&config.listener, "listeners").await?;
     let grpc = bind(&config.admin_listener, "admin.listener").await?;
+    let http = bind(&config.http_listener, "http.listener").await?;
     let locked = Locked::lock(&config.log_dirs)?;
+    let health = Health::new(config.broker_id, config.storage.reserve_bytes);
+    tokio::spawn(health::serve(health.clone(), http));
     let opened = match barnabas_controller::open(zookeeper(config, &locked)).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -162,6 +166,7 @@ async fn life(
     let storage = Arc::new(start.storage);
     let flushers = storage.start_flushers(&outward);
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
+    health.registered(&node, &storage);
     tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
@@ -186,6 +191,7 @@ async fn life(
 
     wait(&mut shutdown, mark, &running, registration).await;
     tracing::info!(target: "controller", broker = %node.me, "stopping");
+    health.stopping();
     let _ = close.send(true);
     agent.stop().await;
     services.abort();

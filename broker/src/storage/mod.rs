@@ -16,7 +16,7 @@ use crate::flush::Flusher;
 use crate::partition::Outward;
 
 pub use directory::{Directory, Room};
-pub use open::{OpenError, Opened, Opening, Wanted};
+pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
 pub use start::{Locked, Owner, Start};
 
 /// All log directories of this broker, those that are offline too. Shared by whoever works on them.

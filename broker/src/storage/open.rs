@@ -66,6 +66,7 @@ pub struct Opening {
     wanted: AtomicUsize,
     done: AtomicUsize,
     stop: AtomicBool,
+    settled: AtomicBool,
 }
 
 impl Opening {
@@ -75,6 +76,17 @@ impl Opening {
         let (wanted, done) =
             (self.wanted.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         (wanted > 0).then_some((done.min(wanted), wanted))
+    }
+
+    /// The controller's first state was applied: what it names is open, or cannot be opened.
+    pub fn settled(&self) {
+        self.settled.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Opening::settled`] was called.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// No log is opened from now on.
@@ -89,10 +101,37 @@ impl Opening {
     }
 }
 
+/// How far the opening of what was on disk at the start has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// Partitions that are open, or could not be opened.
+    pub opened: u64,
+    /// All that were there.
+    pub of: u64,
+    /// Bytes that are scanned.
+    pub scanned_bytes: u64,
+    /// Those of the logs that were begun; it grows with each that has to be scanned.
+    pub bytes_to_scan: u64,
+}
+
 /// An opened log and where it lies.
 pub type Opened = (Log, Arc<Directory>);
 
 impl Storage {
+    /// How far the opening of what was on disk at the start has come.
+    #[must_use]
+    pub fn recovered(&self) -> Recovered {
+        let mut sum = Recovered::default();
+        for log_dir in self.directories.iter().filter_map(|directory| directory.log_dir()) {
+            let progress = log_dir.progress();
+            sum.opened += progress.partitions_done();
+            sum.of += progress.partitions_total();
+            sum.scanned_bytes += progress.bytes_done();
+            sum.bytes_to_scan += progress.bytes_total();
+        }
+        sum
+    }
+
     /// Opens logs, each directory's on threads of its own; returns the results in the order of `wanted`. Blocks until all are
     /// done or [`Opening::stop`] is called.
     pub fn open_all(&self, wanted: &[Wanted]) -> Vec<Result<Opened, OpenError>> {

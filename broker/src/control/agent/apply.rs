@@ -61,6 +61,7 @@ impl Agent {
             self.sweep(mine);
         }
         self.tell_failed();
+        self.opening_over();
         self.consider_tail_mark(mine);
         Ok(touched.into_iter().filter_map(|(tp, ..)| self.report(tp)).collect())
     }

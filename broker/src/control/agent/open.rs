@@ -99,4 +99,18 @@ impl Agent {
         }
         self.node.partitions.insert(hosted);
     }
+
+    /// The first state is applied: says how long it took and what had to be scanned.
+    pub(super) fn opening_over(&self) {
+        let opening = self.storage.opening();
+        if opening.is_settled() {
+            return;
+        }
+        opening.settled();
+        let recovered = self.storage.recovered();
+        tracing::info!(
+            target: "state_change", replicas = self.node.partitions.all().len(), failed = self.failed.len(),
+            scanned_bytes = recovered.scanned_bytes, ms = self.node.now().0, "the first state is applied"
+        );
+    }
 }
