@@ -1,6 +1,6 @@
-//! The one place that reads the monotonic clock for the cores.
+//! The one place that reads clocks: the monotonic one for the cores, the calendar's for what records are stamped with.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use barnabas_types::Now;
 
@@ -20,4 +20,11 @@ impl Clock {
     pub fn now(&self) -> Now {
         Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// Milliseconds since 1970, by the host's calendar clock; it may jump.
+#[must_use]
+pub fn unix_ms() -> i64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

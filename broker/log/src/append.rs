@@ -12,6 +12,7 @@ use crate::files::sync_dir;
 use crate::log::Log;
 use crate::producers::Admission;
 use crate::recovery::{From, scan};
+use crate::roll::timestamp_of;
 use crate::segment::{Segment, Tail, path_of, remove_segment};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
@@ -231,14 +232,20 @@ impl Log {
         } else {
             u64::from(self.config.segment_bytes).min(SEGMENT_BYTES_MAX)
         };
+        let mut first_timestamp = self.first_timestamp()?;
         let mut fits = 0;
         for batch in Batches::new(records) {
             let header = batch?.header;
             let after = active.size + (fits + header.size()) as u64;
             let first = active.size == 0 && fits == 0;
             let distance = header.last_offset() - active.base;
-            if !first && (after > limit || distance > i64::from(i32::MAX)) {
+            let apart_ms = first_timestamp.map_or(0, |at| header.max_timestamp.saturating_sub(at));
+            let due = apart_ms > self.config.roll_ms();
+            if !first && (after > limit || distance > i64::from(i32::MAX) || due) {
                 break;
+            }
+            if first {
+                first_timestamp = timestamp_of(&header);
             }
             fits += header.size();
         }
@@ -271,7 +278,7 @@ impl Log {
 
     /// Seals the active segment and begins the next one at the LEO. Creates a file under the caller's lock; syncing its name
     /// is left to the next flush.
-    fn roll(&mut self) -> Result<(), LogError> {
+    pub(crate) fn roll(&mut self) -> Result<(), LogError> {
         let base = self.active().base;
         self.tail.note_time(base);
         self.tail.write_indexes(&self.dir, base)?;

@@ -3,6 +3,8 @@
 use barnabas_types::Condition;
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::codec::Codec;
+
 /// Bytes of a batch before its first record.
 pub const HEADER_BYTES: usize = 61;
 /// Bytes before those that the length field counts.
@@ -14,11 +16,13 @@ const RECORD_BYTES_MIN: usize = 7;
 /// The only magic taken (Kafka 0.11 and later).
 const MAGIC: i8 = 2;
 
-const CODEC_MASK: i16 = 0x07;
+pub(crate) const CODEC_MASK: i16 = 0x07;
 pub(crate) const CODEC_LAST: i16 = 4;
-const LOG_APPEND_TIME: i16 = 0x08;
+pub(crate) const LOG_APPEND_TIME: i16 = 0x08;
 pub(crate) const TRANSACTIONAL: i16 = 0x10;
 pub(crate) const CONTROL: i16 = 0x20;
+/// The base timestamp is the time until which the batch's tombstones stay (KIP-534); deltas count from it as ever.
+pub(crate) const DELETE_HORIZON: i16 = 0x40;
 
 /// Why bytes are no legal batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -27,6 +31,9 @@ pub enum BatchError {
     /// There is no batch at all.
     #[error("no record batch")]
     Empty,
+    /// More than one batch for a partition (Kafka's rule since produce version 3; sequences count on it, KIP-98).
+    #[error("exactly one record batch a partition is allowed")]
+    Several,
     /// The bytes end inside a batch.
     #[error("a record batch is cut off, or bytes follow the last one")]
     Truncated,
@@ -72,6 +79,37 @@ pub enum BatchError {
         "a batch with a producer id needs a base sequence and a producer epoch of 0 or greater"
     )]
     Sequence,
+    /// A producer's timestamp that the topic does not allow (KIP-937), ms; the bounds are inclusive.
+    #[error(
+        "timestamp {found} is outside [{least}, {most}], which message.timestamp.before.max.ms and \
+         message.timestamp.after.max.ms allow now"
+    )]
+    Timestamp {
+        /// The timestamp.
+        found: i64,
+        /// The oldest that is allowed.
+        least: i64,
+        /// The newest that is allowed.
+        most: i64,
+    },
+    /// A batch that claims the broker's own stamps.
+    #[error("producers may not set the log append time, nor a delete horizon")]
+    Stamped,
+    /// A record without a key in a compacted topic.
+    #[error("a compacted topic takes no record without a key")]
+    NoKey,
+    /// Compressed records that cannot be decompressed.
+    #[error("the records cannot be decompressed ({0:?})")]
+    Compression(Codec),
+    /// Compressed records of more than [`crate::RECORDS_BYTES_MAX`].
+    #[error(
+        "the records come to more than {} bytes when they are decompressed",
+        crate::RECORDS_BYTES_MAX
+    )]
+    RecordsTooLarge,
+    /// Records that make no sense.
+    #[error("the records make no sense: {0}")]
+    Records(&'static str),
     /// The offsets of stored or fetched batches do not go on from each other.
     #[error("batch base offset {found} does not go on at {expected}")]
     OffsetOrder {
@@ -100,12 +138,27 @@ impl BatchError {
             Self::Crc { .. } => Condition::CorruptMessage("wrong CRC"),
             Self::TooLarge { size_bytes } => Condition::MessageTooLarge { size_bytes: *size_bytes },
             Self::Empty => Condition::InvalidRecord("no record batch"),
+            Self::Several => {
+                Condition::InvalidRecord("exactly one record batch a partition is allowed")
+            }
             Self::Magic(_) => Condition::InvalidRecord("magic is not 2"),
             Self::Count { .. } => Condition::InvalidRecord("record count does not fit the offsets"),
             Self::Codec(_) => Condition::InvalidRecord("unknown compression codec"),
             Self::Control => Condition::InvalidRecord("producers may not write control batches"),
             Self::Transactional => Condition::InvalidRecord("transactions are not served"),
             Self::Sequence => Condition::InvalidRecord("a producer id needs a sequence"),
+            Self::Timestamp { found, least, most } => {
+                Condition::InvalidTimestamp { timestamp: *found, least: *least, most: *most }
+            }
+            Self::Stamped => {
+                Condition::InvalidRecord("only brokers set the log append time or a delete horizon")
+            }
+            Self::NoKey => {
+                Condition::InvalidRecord("a compacted topic takes no record without a key")
+            }
+            Self::Compression(_) => Condition::CorruptMessage("cannot be decompressed"),
+            Self::RecordsTooLarge => Condition::InvalidRecord("too large when decompressed"),
+            Self::Records(reason) => Condition::InvalidRecord(reason),
             Self::OffsetOrder { .. } => Condition::CorruptMessage("offsets do not go on"),
             Self::EpochOrder { .. } => Condition::CorruptMessage("leader epochs decrease"),
         }
@@ -123,11 +176,12 @@ pub struct BatchHeader {
     pub partition_leader_epoch: i32,
     /// CRC-32C of everything from the attributes on.
     pub crc: u32,
-    /// Codec (bits 0-2), timestamp type (3), transactional (4), control (5).
+    /// Codec (bits 0-2), timestamp type (3), transactional (4), control (5), delete horizon (6).
     pub attributes: i16,
     /// Offset of the last record, relative to the base.
     pub last_offset_delta: i32,
-    /// Timestamp of the first record, ms; -1 if there is none.
+    /// What the records' timestamps are relative to, ms: that of the first record as it was produced, -1 if it has none; the
+    /// time until which the tombstones stay if the attributes say so (KIP-534).
     pub base_timestamp: i64,
     /// Greatest timestamp, ms; -1 if there is none.
     pub max_timestamp: i64,
@@ -211,6 +265,18 @@ impl BatchHeader {
         self.attributes & LOG_APPEND_TIME != 0
     }
 
+    /// Until when the batch's tombstones stay, ms (KIP-534); `None` if no compaction has met them yet.
+    #[must_use]
+    pub fn delete_horizon(&self) -> Option<i64> {
+        (self.attributes & DELETE_HORIZON != 0).then_some(self.base_timestamp)
+    }
+
+    /// Whether it holds a transaction's end or the like instead of records for consumers.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.attributes & CONTROL != 0
+    }
+
     /// Checks what must hold for a batch that lies in a log: offsets in order.
     pub(crate) fn check_stored(&self) -> Result<(), BatchError> {
         if self.base_offset < 0 || self.last_offset_delta < 0 || self.last_offset() == i64::MAX {
@@ -233,9 +299,10 @@ impl BatchHeader {
         if self.attributes & TRANSACTIONAL != 0 {
             return Err(BatchError::Transactional);
         }
-        if self.codec() > CODEC_LAST {
-            return Err(BatchError::Codec(self.codec()));
+        if self.attributes & (LOG_APPEND_TIME | DELETE_HORIZON) != 0 {
+            return Err(BatchError::Stamped);
         }
+        Codec::of(self.attributes)?;
         if self.last_offset_delta < 0
             || self.record_count.checked_sub(1) != Some(self.last_offset_delta)
         {
@@ -262,6 +329,19 @@ pub(crate) fn crc_of_bytes(bytes: &[u8]) -> u32 {
     // The algorithm gives 32 bits in a u64.
     #[allow(clippy::cast_possible_truncation)]
     let crc = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32;
+    crc
+}
+
+/// The CRC of two pieces, the second of `second_bytes`, from the CRC of each.
+pub(crate) fn crc_joined(first: u32, second: u32, second_bytes: usize) -> u32 {
+    let bytes = second_bytes as u64;
+    #[allow(clippy::cast_possible_truncation)]
+    let crc = crc_fast::checksum_combine(
+        CrcAlgorithm::Crc32Iscsi,
+        u64::from(first),
+        u64::from(second),
+        bytes,
+    ) as u32;
     crc
 }
 

@@ -1,39 +1,163 @@
-//! The checks before batches are appended, a producer's and a leader's, and the stamp; all outside the partition's lock.
+//! The checks before batches are appended, a producer's and a leader's, and the stamps; all outside the partition's lock.
 
-use barnabas_types::{LeaderEpoch, Offset};
+use barnabas_types::{LeaderEpoch, Offset, TimestampType, TopicConfig};
 
-use crate::batch::{BatchError, BatchHeader, Batches};
+use crate::batch::{
+    Batch, BatchError, BatchHeader, Batches, LOG_APPEND_TIME, crc_joined, crc_of, crc_of_bytes,
+};
+use crate::records::{Records, record_bytes};
 
-/// What a producer's batches come to.
+/// What stands for "no timestamp".
+const NO_TIMESTAMP: i64 = -1;
+
+/// Byte at which the max timestamp ends: what a broker may change before it, it can give a new CRC without reading the rest.
+const STAMPED_END: usize = 43;
+
+/// What a topic asks of a producer's batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProduceSummary {
-    /// How many offsets they take, 1 or more.
-    pub offsets: i64,
-    /// How many batches, 1 or more.
-    pub batches: u32,
-    /// Greatest timestamp, ms; -1 if none has one.
-    pub max_timestamp: i64,
+pub struct ProduceRules {
+    /// `max.message.bytes`.
+    pub max_batch_bytes: usize,
+    /// `cleanup.policy` contains `compact`: every record needs a key.
+    pub compacted: bool,
+    /// `message.timestamp.type`.
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms` (KIP-937).
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms` (KIP-937).
+    pub timestamp_after_max_ms: i64,
 }
 
-/// Checks what a producer sent for one partition: whole batches of magic 2 with a right CRC, nothing after them, none larger
-/// than `max_batch_bytes`, counts that fit, no control or transactional batch. Do this before taking the partition's lock.
+impl From<&TopicConfig> for ProduceRules {
+    fn from(topic: &TopicConfig) -> Self {
+        Self {
+            max_batch_bytes: usize::try_from(topic.max_message_bytes).unwrap_or(usize::MAX),
+            compacted: topic.cleanup.compact,
+            timestamp_type: topic.message_timestamp_type,
+            timestamp_before_max_ms: topic.message_timestamp_before_max_ms,
+            timestamp_after_max_ms: topic.message_timestamp_after_max_ms,
+        }
+    }
+}
+
+impl ProduceRules {
+    /// Whether the records themselves must be looked at, and not only the batch's header: for their keys, or because the
+    /// header does not say which timestamp is the least.
+    fn ask_for_records(&self) -> bool {
+        self.compacted
+            || (self.timestamp_type == TimestampType::CreateTime
+                && self.timestamp_before_max_ms != i64::MAX)
+    }
+
+    /// No timestamp at all is fine, as in Kafka.
+    fn check_timestamp(&self, timestamp: i64, now_ms: i64) -> Result<(), BatchError> {
+        if self.timestamp_type == TimestampType::LogAppendTime || timestamp == NO_TIMESTAMP {
+            return Ok(());
+        }
+        let least = match self.timestamp_before_max_ms {
+            i64::MAX => i64::MIN,
+            before_max_ms => now_ms.saturating_sub(before_max_ms),
+        };
+        let most = now_ms.saturating_add(self.timestamp_after_max_ms);
+        if (least..=most).contains(&timestamp) {
+            Ok(())
+        } else {
+            Err(BatchError::Timestamp { found: timestamp, least, most })
+        }
+    }
+
+    fn check_records(&self, batch: &Batch<'_>, now_ms: i64) -> Result<(), BatchError> {
+        let header = &batch.header;
+        let bytes = record_bytes(batch.bytes, header)?;
+        for (number, record) in (0..).zip(Records::new(&bytes, header)) {
+            let record = record?;
+            if record.offset_delta != number {
+                return Err(BatchError::Records("their offsets do not go on from each other"));
+            }
+            if self.compacted && record.key.is_none() {
+                return Err(BatchError::NoKey);
+            }
+            if header.base_timestamp != NO_TIMESTAMP {
+                self.check_timestamp(record.timestamp(header), now_ms)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a producer's batch comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProduceSummary {
+    /// How many offsets it takes, 1 or more.
+    pub offsets: i64,
+    /// Greatest timestamp, ms, as the producer gave it; -1 if there is none.
+    pub max_timestamp: i64,
+    /// The time that the leader stamps it with, ms; `None` if the producer's timestamps stay.
+    pub append_time_ms: Option<i64>,
+    /// CRC of what follows the fields that a leader may change.
+    rest_crc: u32,
+}
+
+/// Checks what a producer sent for one partition: one whole batch of magic 2 with a right CRC, nothing after it, no larger than
+/// allowed, counts that fit, no control or transactional batch, timestamps within the topic's bounds (KIP-937), keys if the
+/// topic is compacted. Do this before taking the partition's lock. `now_ms`: the broker's clock, ms since 1970.
+///
+/// Records are looked at, and decompressed for it, only for a compacted topic or one that bounds timestamps of the past;
+/// elsewhere the header's first and greatest timestamp stand for all.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub fn validate_produce(
     records: &[u8],
-    max_batch_bytes: usize,
+    rules: &ProduceRules,
+    now_ms: i64,
 ) -> Result<ProduceSummary, BatchError> {
-    let mut summary = ProduceSummary { offsets: 0, batches: 0, max_timestamp: -1 };
-    for batch in Batches::new(records) {
-        let batch = batch?;
-        batch.header.check_produce(max_batch_bytes)?;
-        batch.check_crc()?;
-        summary.offsets += i64::from(batch.header.last_offset_delta) + 1;
-        summary.batches += 1;
-        summary.max_timestamp = summary.max_timestamp.max(batch.header.max_timestamp);
+    let mut batches = Batches::new(records);
+    let batch = batches.next().ok_or(BatchError::Empty)??;
+    let header = &batch.header;
+    header.check_produce(rules.max_batch_bytes)?;
+    // One pass over the bytes, also if the stamps before the rest will change.
+    let (stamped, rest) = batch.bytes.split_at(STAMPED_END);
+    let rest_crc = crc_of_bytes(rest);
+    let computed = crc_joined(crc_of(stamped), rest_crc, rest.len());
+    if computed != header.crc {
+        return Err(BatchError::Crc { stored: header.crc, computed });
     }
-    if summary.batches == 0 { Err(BatchError::Empty) } else { Ok(summary) }
+    match batches.next() {
+        None => {}
+        Some(Ok(_)) => return Err(BatchError::Several),
+        Some(Err(error)) => return Err(error),
+    }
+    rules.check_timestamp(header.max_timestamp, now_ms)?;
+    rules.check_timestamp(header.base_timestamp, now_ms)?;
+    if rules.ask_for_records() {
+        rules.check_records(&batch, now_ms)?;
+    }
+    let stamps = rules.timestamp_type == TimestampType::LogAppendTime;
+    Ok(ProduceSummary {
+        offsets: i64::from(header.last_offset_delta) + 1,
+        max_timestamp: header.max_timestamp,
+        append_time_ms: stamps.then_some(now_ms),
+        rest_crc,
+    })
+}
+
+/// Gives a checked batch the leader's time if its topic wants that (`LogAppendTime`): the attribute, the greatest timestamp and
+/// a CRC that fits them again, without a look at the records. Their own timestamps stay in place and count no more, as in
+/// Kafka. Do this before taking the partition's lock.
+///
+/// # Errors
+/// [`BatchError`] if the bytes are not the batch that was checked.
+pub fn stamp_append_time(batch: &mut [u8], summary: &ProduceSummary) -> Result<(), BatchError> {
+    let Some(time_ms) = summary.append_time_ms else { return Ok(()) };
+    let header = BatchHeader::parse(batch)?;
+    let attributes = header.attributes | LOG_APPEND_TIME;
+    batch[21..23].copy_from_slice(&attributes.to_be_bytes());
+    batch[35..STAMPED_END].copy_from_slice(&time_ms.to_be_bytes());
+    let rest_bytes = batch.len() - STAMPED_END;
+    let crc = crc_joined(crc_of(&batch[..STAMPED_END]), summary.rest_crc, rest_bytes);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    Ok(())
 }
 
 /// Gives the batches consecutive offsets from `base_offset` on and the leader epoch; both lie outside the CRC.
@@ -130,8 +254,19 @@ pub fn check_fetched(records: &[u8]) -> Result<Fetched<'_>, BatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{CONTROL, CRC_FROM, CrcStream, TRANSACTIONAL, crc_of};
+    use crate::batch::{CONTROL, CRC_FROM, CrcStream, DELETE_HORIZON, TRANSACTIONAL};
+    use crate::codec::Codec;
     use crate::testing::{BatchBuilder, batch};
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn rules(max_batch_bytes: usize) -> ProduceRules {
+        ProduceRules { max_batch_bytes, ..ProduceRules::from(&TopicConfig::default()) }
+    }
+
+    fn check(records: &[u8]) -> Result<ProduceSummary, BatchError> {
+        validate_produce(records, &rules(1 << 20), NOW)
+    }
 
     #[test]
     fn crc_is_crc32c() {
@@ -147,36 +282,39 @@ mod tests {
 
     #[test]
     fn a_good_batch_is_taken_and_summed() {
-        let mut records = batch(&[b"a", b"bb", b"ccc"]);
-        records.extend(BatchBuilder::new().timestamp(77).record(b"d").build());
-        let summary = validate_produce(&records, 1 << 20).unwrap();
-        assert_eq!(summary, ProduceSummary { offsets: 4, batches: 2, max_timestamp: 77 });
+        let one = BatchBuilder::new().timestamp(77).record(b"a").record(b"b").record(b"c").build();
+        let summary = check(&one).unwrap();
+        assert_eq!((summary.offsets, summary.max_timestamp, summary.append_time_ms), (3, 77, None));
+        let two = [one, batch(&[b"d"])].concat();
+        assert_eq!(check(&two), Err(BatchError::Several));
     }
 
     #[test]
     fn d1_every_cut_and_every_flipped_byte_is_refused() {
         let good = batch(&[b"some", b"records"]);
         for length in 0..good.len() {
-            assert!(validate_produce(&good[..length], 1 << 20).is_err(), "cut at {length}");
+            assert!(check(&good[..length]).is_err(), "cut at {length}");
         }
         // Base offset (0..8) and leader epoch (12..16) are the broker's to write: everything else is guarded.
         for at in (8..12).chain(16..good.len()) {
             let mut bad = good.clone();
             bad[at] ^= 0x40;
-            assert!(validate_produce(&bad, 1 << 20).is_err(), "flipped at {at}");
+            assert!(check(&bad).is_err(), "flipped at {at}");
         }
         let mut long = good;
         long.push(0);
-        assert_eq!(validate_produce(&long, 1 << 20), Err(BatchError::Truncated));
+        assert_eq!(check(&long), Err(BatchError::Truncated));
     }
 
     #[test]
     fn what_producers_may_not_send_is_named() {
-        let check = |b: BatchBuilder| validate_produce(&b.build(), 200);
+        let check = |b: BatchBuilder| validate_produce(&b.build(), &rules(200), NOW);
         let one = || BatchBuilder::new().record(b"x");
         assert_eq!(check(one().attributes(CONTROL)), Err(BatchError::Control));
         assert_eq!(check(one().attributes(TRANSACTIONAL)), Err(BatchError::Transactional));
         assert_eq!(check(one().attributes(5)), Err(BatchError::Codec(5)));
+        assert_eq!(check(one().attributes(LOG_APPEND_TIME)), Err(BatchError::Stamped));
+        assert_eq!(check(one().attributes(DELETE_HORIZON)), Err(BatchError::Stamped));
         assert!(matches!(check(one().record_count(2)), Err(BatchError::Count { .. })));
         assert!(matches!(check(one().record_count(i32::MIN)), Err(BatchError::Count { .. })));
         assert!(matches!(check(one().counts(1000)), Err(BatchError::Count { .. })));
@@ -185,13 +323,84 @@ mod tests {
         assert!(check(one().producer(7, 0, 0)).is_ok());
         let large = one().record(&[0; 300]);
         assert!(matches!(check(large), Err(BatchError::TooLarge { .. })));
-        assert_eq!(validate_produce(&[], 200), Err(BatchError::Empty));
+        assert_eq!(validate_produce(&[], &rules(200), NOW), Err(BatchError::Empty));
         let mut old = one().build();
         old[16] = 1;
-        assert_eq!(validate_produce(&old, 200), Err(BatchError::Magic(1)));
+        assert_eq!(validate_produce(&old, &rules(200), NOW), Err(BatchError::Magic(1)));
         let mut negative = one().build();
         negative[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
-        assert_eq!(validate_produce(&negative, 200), Err(BatchError::Length(-1)));
+        assert_eq!(validate_produce(&negative, &rules(200), NOW), Err(BatchError::Length(-1)));
+    }
+
+    #[test]
+    fn d10_timestamps_outside_the_topics_bounds_are_refused() {
+        let at = |timestamp: i64| BatchBuilder::new().timestamp(timestamp).record(b"x");
+        let strict = ProduceRules {
+            timestamp_before_max_ms: 1000,
+            timestamp_after_max_ms: 10,
+            ..rules(1 << 20)
+        };
+        let check = |b: BatchBuilder, rules| validate_produce(&b.build(), rules, NOW).map(|_| ());
+        let refused = |found| {
+            let (least, most) = (NOW - 1000, NOW + 10);
+            Err(BatchError::Timestamp { found, least, most })
+        };
+        for (timestamp, fine) in
+            [(-1000, true), (-1001, false), (10, true), (11, false), (i64::MAX - NOW, false)]
+        {
+            let timestamp = NOW + timestamp;
+            let expected = if fine { Ok(()) } else { refused(timestamp) };
+            assert_eq!(check(at(timestamp), &strict), expected, "{timestamp}");
+        }
+        // Kafka's defaults: the past is not bounded, the future to an hour.
+        let default = rules(1 << 20);
+        assert_eq!(check(at(0), &default), Ok(()));
+        assert_eq!(check(at(i64::MIN), &default), Ok(()));
+        assert_eq!(check(at(NOW + 3_600_000), &default), Ok(()));
+        assert!(check(at(NOW + 3_600_001), &default).is_err());
+        // A record between good ones is found, also in compressed batches; one without a timestamp is fine.
+        for codec in 0..=4 {
+            let middle =
+                at(NOW).codec(codec).timestamp(5).record(b"old").timestamp(NOW).record(b"y");
+            assert_eq!(check(middle.clone(), &strict), refused(5), "codec {codec}");
+            assert_eq!(check(middle, &default), Ok(()));
+        }
+        assert_eq!(check(at(-1), &strict), Ok(()));
+        // Where the leader's time counts, the producer's does not matter.
+        let append = ProduceRules { timestamp_type: TimestampType::LogAppendTime, ..strict };
+        assert_eq!(check(at(5), &append), Ok(()));
+    }
+
+    #[test]
+    fn the_leaders_time_is_stamped_without_a_look_at_the_records() {
+        let rules = ProduceRules { timestamp_type: TimestampType::LogAppendTime, ..rules(1 << 20) };
+        for length in [0, 1, 61, 3000] {
+            let produced = BatchBuilder::new().timestamp(5).record(&vec![3; length]).build();
+            let summary = validate_produce(&produced, &rules, NOW).unwrap();
+            assert_eq!(summary.append_time_ms, Some(NOW));
+            let mut stamped = produced.clone();
+            stamp_append_time(&mut stamped, &summary).unwrap();
+            let batch = Batches::new(&stamped).next().unwrap().unwrap();
+            batch.check_crc().unwrap();
+            assert!(batch.header.is_log_append_time());
+            assert_eq!((batch.header.base_timestamp, batch.header.max_timestamp), (5, NOW));
+            assert_eq!(stamped[STAMPED_END..], produced[STAMPED_END..]);
+        }
+    }
+
+    #[test]
+    fn a_compacted_topic_takes_keyed_records_only() {
+        let rules = ProduceRules { compacted: true, ..rules(1 << 20) };
+        let check = |b: BatchBuilder| validate_produce(&b.build(), &rules, NOW).map(|_| ());
+        for codec in 0..=4 {
+            let keyed = BatchBuilder::new().codec(codec).keyed(b"k", Some(b"v")).keyed(b"", None);
+            assert_eq!(check(keyed.clone()), Ok(()));
+            assert_eq!(check(keyed.record(b"no key")), Err(BatchError::NoKey));
+        }
+        let garbage = BatchBuilder::new().record(b"not gzip").attributes(1);
+        assert_eq!(check(garbage), Err(BatchError::Compression(Codec::Gzip)));
+        let nonsense = BatchBuilder::new().record(b"").record_count(1).counts(2);
+        assert!(check(nonsense).is_err());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Durable ordered batches in Kafka's segment files, with exact recovery and a known flushed offset.
 //!
 //! [`LogDir`] is one data directory: its lock, identity, clean-shutdown marker, checkpoints and partitions. [`Log`] is one
-//! partition in it. Record batches (v2) stay opaque: [`batch`] reads their 61-byte header and checks their CRC, nothing
-//! else. The log knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
+//! partition in it. Record batches (v2) stay opaque on their way: [`batch`] reads their 61-byte header and checks their CRC.
+//! They are opened only where a record must be seen: offsets by time, the checks of a compacted topic, compaction. The log knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
 //!
 //! **What is true on disk.** The `.log` files are the truth; `.index`, `.timeindex` and `leader-epoch-checkpoint` are
 //! caches that are verified where they are used and rebuilt when they are missing or do not fit.
@@ -20,6 +20,8 @@ mod append;
 pub mod batch;
 mod check;
 mod checkpoint;
+mod codec;
+mod config;
 mod disk;
 pub mod dump;
 mod error;
@@ -35,6 +37,8 @@ mod progress;
 mod read;
 mod records;
 mod recovery;
+mod retention;
+mod roll;
 mod segment;
 mod shared;
 pub mod testing;
@@ -44,16 +48,23 @@ mod walk;
 
 pub use append::Appended;
 pub use batch::{Batch, BatchError, BatchHeader, Batches};
-pub use check::{Fetched, ProduceSummary, check_fetched, stamp, validate_produce};
+pub use check::{
+    Fetched, ProduceRules, ProduceSummary, check_fetched, stamp, stamp_append_time,
+    validate_produce,
+};
+pub use codec::{Codec, RECORDS_BYTES_MAX};
+pub use config::LogConfig;
 pub use disk::{Disk, DiskFile, Faults, Op, Verdict};
 pub use error::LogError;
 pub use files::{read_text, replace_durably};
 pub use flush::{FlushPlan, FlushStep};
-pub use log::{Log, LogConfig};
+pub use log::Log;
 pub use log_dir::{LogDir, LogStartCheckpoint, Meta, StartKind};
 pub use log_start::Detached;
 pub use loss::{Loss, LossCause};
 pub use producers::{Admission, ProducerBatch, SnapshotError};
 pub use progress::RecoveryProgress;
 pub use read::ReadRange;
+pub use records::{Record, Records, record_bytes};
 pub use recovery::Recovery;
+pub use retention::RetentionPlan;

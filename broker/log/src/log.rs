@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barnabas_types::{LeaderEpochs, Offset, TopicConfig, TopicPartition};
+use barnabas_types::{LeaderEpochs, Offset, TopicPartition};
 
+use crate::config::LogConfig;
 use crate::disk::Folder;
 use crate::error::LogError;
 use crate::flush::Rewrite;
@@ -13,34 +14,6 @@ use crate::producers::{Producers, Snapshots};
 use crate::recovery::{self, Noted, Recovery, Start};
 use crate::segment::{Segment, Tail};
 use crate::shared::Shared;
-
-/// Settings of a log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogConfig {
-    /// `segment.bytes`: a segment is rolled before it would grow beyond this (a single larger batch gets one of its own).
-    pub segment_bytes: u32,
-    /// `index.interval.bytes`: about one index entry for so many bytes.
-    pub index_interval_bytes: u32,
-    /// `segment.index.bytes`: a segment is rolled before its offset index would grow beyond this.
-    pub segment_index_bytes: u32,
-}
-
-impl Default for LogConfig {
-    /// Kafka's defaults.
-    fn default() -> Self {
-        Self {
-            segment_bytes: 1024 * 1024 * 1024,
-            index_interval_bytes: 4096,
-            segment_index_bytes: 10 * 1024 * 1024,
-        }
-    }
-}
-
-impl From<&TopicConfig> for LogConfig {
-    fn from(topic: &TopicConfig) -> Self {
-        Self { segment_bytes: topic.segment_bytes, ..Self::default() }
-    }
-}
 
 /// One partition's log. Meant to live behind one mutex; see the crate's page for what to do outside of it.
 #[derive(Debug)]
@@ -120,6 +93,7 @@ impl Log {
             log.cut_to_flushed()?;
         }
         log.plan_rewrite()?;
+        log.note_age()?;
         log.shared.set_recovery_point(&log.topic_partition, Offset(log.flushed));
         if log.log_start > 0 {
             log.shared.set_log_start(&log.topic_partition, Offset(log.log_start));
@@ -203,11 +177,6 @@ impl Log {
     pub(crate) fn active_mut(&mut self) -> &mut Segment {
         let last = self.segments.len() - 1;
         &mut self.segments[last]
-    }
-
-    /// `segment.bytes` from now on; the active segment is rolled by the next append that does not fit.
-    pub fn set_segment_bytes(&mut self, segment_bytes: u32) {
-        self.config.segment_bytes = segment_bytes;
     }
 
     /// Flushes everything, writes the index files, and takes nothing more: the log counts as cleanly closed.

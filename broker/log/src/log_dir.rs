@@ -9,10 +9,11 @@ use std::sync::Arc;
 use barnabas_types::{BrokerId, ClusterId, DirectoryId, Offset, TopicId, TopicPartition};
 
 use crate::checkpoint::{read_meta, read_topic_id, write_meta, write_topic_id};
+use crate::config::LogConfig;
 use crate::disk::{Disk, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::{read_text, remove_if_there, replace_durably, sync_dir};
-use crate::log::{Log, LogConfig};
+use crate::log::Log;
 use crate::progress::RecoveryProgress;
 use crate::shared::{RECOVERY_POINTS, Shared, TAIL_LOST};
 

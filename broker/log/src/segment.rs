@@ -11,6 +11,7 @@ use crate::disk::{DiskFile, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::remove_if_there;
 use crate::index::{OffsetEntry, SparseIndex, TimeEntry, find_last_on_disk};
+use crate::roll::Age;
 use crate::walk::{LOOKUP_CHUNK_BYTES, Step, Walk};
 
 /// Batch boundaries that the tail remembers, so that readers near the end of the log need no index and no scan.
@@ -48,8 +49,8 @@ pub(crate) struct Segment {
     pub(crate) size: u64,
     /// Open while it is written to or not flushed yet.
     file: OnceLock<Arc<DiskFile>>,
-    /// Greatest timestamp, once known.
-    pub(crate) max_timestamp: OnceLock<Option<MaxTimestamp>>,
+    /// Greatest timestamp, once known; shared with those who look at it outside the log's lock.
+    pub(crate) max_timestamp: Arc<OnceLock<Option<MaxTimestamp>>>,
     /// Its index files were written and not synced since it was sealed.
     pub(crate) indexes_unsynced: bool,
 }
@@ -61,7 +62,7 @@ impl Segment {
             end,
             size,
             file: OnceLock::new(),
-            max_timestamp: OnceLock::new(),
+            max_timestamp: Arc::default(),
             indexes_unsynced: false,
         }
     }
@@ -100,7 +101,7 @@ impl Segment {
     /// Takes note that the file was cut; the file stays open.
     pub(crate) fn cut(&mut self, end: i64, size: u64) {
         (self.end, self.size) = (end, size);
-        self.max_timestamp = OnceLock::new();
+        self.max_timestamp = Arc::default();
         self.indexes_unsynced = false;
     }
 
@@ -131,6 +132,8 @@ pub(crate) struct Tail {
     /// Bytes of batches since the last index entry.
     pub(crate) bytes_since_index: u64,
     pub(crate) max_timestamp: Option<MaxTimestamp>,
+    /// How old the segment is.
+    pub(crate) age: Age,
     /// The last batches, none left out up to the end.
     boundaries: VecDeque<Boundary>,
 }
@@ -142,6 +145,7 @@ impl Tail {
             time: SparseIndex::empty(),
             bytes_since_index: 0,
             max_timestamp: None,
+            age: Age::default(),
             boundaries: VecDeque::new(),
         }
     }
@@ -155,7 +159,11 @@ impl Tail {
         interval_bytes: u32,
     ) {
         let last_offset = header.last_offset();
-        if self.max_timestamp.is_none_or(|max| header.max_timestamp > max.timestamp) {
+        self.age.note(position, header);
+        // A batch that compaction left without a record stands for no time.
+        if header.record_count > 0
+            && self.max_timestamp.is_none_or(|max| header.max_timestamp > max.timestamp)
+        {
             self.max_timestamp =
                 Some(MaxTimestamp { timestamp: header.max_timestamp, offset: last_offset });
         }

@@ -27,6 +27,7 @@ fn code_of_name(name: &str) -> i16 {
         "NOT_ENOUGH_REPLICAS" => 19,
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND" => 20,
         "INVALID_REQUIRED_ACKS" => 21,
+        "INVALID_TIMESTAMP" => 32,
         "UNSUPPORTED_VERSION" => 35,
         "TOPIC_ALREADY_EXISTS" => 36,
         "INVALID_PARTITIONS" => 37,

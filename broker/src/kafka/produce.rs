@@ -5,9 +5,10 @@
 //! client refreshes its metadata.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use barnabas_log::validate_produce;
+use barnabas_log::{stamp_append_time, validate_produce};
 use barnabas_types::{Acks, Condition};
 use barnabas_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
@@ -18,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::{Handled, RequestContext, error_code, owned};
+use crate::clock::unix_ms;
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 use crate::partition::{
@@ -48,16 +50,14 @@ pub(super) fn handle(
         _ => Err(Condition::InvalidRequiredAcks),
     };
     let partitions = request.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
-    let pending = Arc::new(PendingProduce::new(
-        context.out.clone(),
-        context.slot,
-        partitions,
-        encoder(context, request),
-    ));
+    let append_times: AppendTimes = (0..partitions).map(|_| AtomicI64::new(-1)).collect();
+    let encode = encoder(context, request, append_times.clone());
     if partitions == 0 {
-        let answer = encoder(context, request)(&[]);
+        let answer = encode(&[]);
         return Ok(Handled::Answered(if request.acks == 0 { Vec::new() } else { answer }));
     }
+    let pending =
+        Arc::new(PendingProduce::new(context.out.clone(), context.slot, partitions, encode));
     let refused = match &request.transactional_id {
         Some(_) => Err(Condition::UnsupportedVersion("transactions")),
         None => acks,
@@ -70,6 +70,7 @@ pub(super) fn handle(
         for data in &topic.partition_data {
             let at = Place {
                 pending: &pending,
+                append_time: &append_times[index],
                 index,
                 name: topic.name.as_str(),
                 partition: data.index,
@@ -113,9 +114,13 @@ pub(super) fn handle(
     Ok(Handled::Produce(ProduceWait { pending, deadline, partitions: waits, flush_deadlines }))
 }
 
+/// When the leader stamped the batch of each partition of a request (LogAppendTime), ms; -1 if it did not.
+type AppendTimes = Arc<[AtomicI64]>;
+
 /// One partition of a request.
 struct Place<'a> {
     pending: &'a Arc<PendingProduce>,
+    append_time: &'a AtomicI64,
     index: usize,
     name: &'a str,
     partition: i32,
@@ -134,17 +139,15 @@ impl Place<'_> {
         let hosted = find(node, self.name, self.partition)?;
         let records =
             records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
-        let summary = validate_produce(records, hosted.max_message_bytes())
+        let summary = validate_produce(records, &hosted.produce_rules(), unix_ms())
             .map_err(|error| error.condition())?;
-        if summary.batches != 1 {
-            // Kafka's rule since version 3; sequences (KIP-98) count on it.
-            return Err(Condition::InvalidRecord(
-                "exactly one record batch a partition is allowed",
-            ));
-        }
         // Stamping needs bytes of our own; the frame is shared with the decoded request.
         scratch.clear();
         scratch.extend_from_slice(records);
+        stamp_append_time(scratch, &summary).map_err(|error| error.condition())?;
+        if let Some(append_time_ms) = summary.append_time_ms {
+            self.append_time.store(append_time_ms, Ordering::Relaxed);
+        }
         let mut after = Aftermath::default();
         let pending = (acks != Acks::None).then(|| (self.pending.clone(), self.index));
         let result =
@@ -172,7 +175,11 @@ pub(super) fn find(node: &Node, topic: &str, partition: i32) -> Result<Arc<Hoste
 }
 
 /// Makes the answer from the results; names and indexes are copied so that the frame can go.
-fn encoder(context: &RequestContext<'_>, request: &ProduceRequest) -> EncodeProduce {
+fn encoder(
+    context: &RequestContext<'_>,
+    request: &ProduceRequest,
+    append_times: AppendTimes,
+) -> EncodeProduce {
     let topics: Vec<(String, Vec<i32>)> = request
         .topic_data
         .iter()
@@ -181,14 +188,17 @@ fn encoder(context: &RequestContext<'_>, request: &ProduceRequest) -> EncodeProd
     let (correlation_id, version) = (context.correlation_id, context.version);
     let out = context.out.clone();
     Box::new(move |results| {
-        let mut results = results.iter();
+        let mut results = results.iter().zip(append_times.iter());
         let mut response = ProduceResponse::default();
         for (name, partitions) in &topics {
             let mut topic = TopicProduceResponse::default();
             topic.name = StrBytes::from(name.as_str());
             for index in partitions {
-                let result = results.next().and_then(Option::as_ref);
-                topic.partition_responses.push(partition_response(*index, result, version));
+                let (result, append_time) = results.next().unzip();
+                let result = result.and_then(Option::as_ref);
+                let append_time_ms = append_time.map_or(-1, |time| time.load(Ordering::Relaxed));
+                let entry = partition_response(*index, result, append_time_ms, version);
+                topic.partition_responses.push(entry);
             }
             response.responses.push(topic);
         }
@@ -206,6 +216,7 @@ fn encoder(context: &RequestContext<'_>, request: &ProduceRequest) -> EncodeProd
 fn partition_response(
     index: i32,
     result: Option<&ProduceResult>,
+    append_time_ms: i64,
     version: i16,
 ) -> PartitionProduceResponse {
     let mut partition = PartitionProduceResponse::default();
@@ -214,6 +225,7 @@ fn partition_response(
     match result {
         Some(Ok((base, log_start))) => {
             partition.base_offset = base.0;
+            partition.log_append_time_ms = append_time_ms;
             if version >= 5 {
                 partition.log_start_offset = log_start.0;
             }
@@ -223,7 +235,8 @@ fn partition_response(
             partition.base_offset = -1;
             if version >= 8 {
                 partition.error_message = Some(StrBytes::from(condition.to_string()));
-                if matches!(condition, Condition::InvalidRecord(_)) {
+                if let Condition::InvalidRecord(_) | Condition::InvalidTimestamp { .. } = condition
+                {
                     partition.record_errors.push(BatchIndexAndErrorMessage::default());
                 }
             }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use barnabas_log::{Admission, BatchHeader, Fetched, Log, LogError, ReadRange};
+use barnabas_log::{
+    Admission, BatchHeader, Fetched, Log, LogConfig, LogError, ProduceRules, ReadRange,
+};
 use barnabas_replica::{
     ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
     ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
@@ -44,7 +46,7 @@ pub struct Hosted {
     /// A background flush has ended.
     flushed: Condvar,
     pub(super) high_watermark: AtomicI64,
-    max_message_bytes: AtomicI64,
+    produce_rules: RwLock<ProduceRules>,
     flush_timeout_ms: AtomicI64,
 }
 
@@ -96,7 +98,7 @@ impl Hosted {
             }),
             flushed: Condvar::new(),
             high_watermark,
-            max_message_bytes: AtomicI64::new(i64::from(TopicConfig::default().max_message_bytes)),
+            produce_rules: RwLock::new(ProduceRules::from(&TopicConfig::default())),
             flush_timeout_ms: AtomicI64::new(i64::MAX),
         }
     }
@@ -110,9 +112,9 @@ impl Hosted {
         Offset(self.high_watermark.load(Ordering::Acquire))
     }
 
-    /// `max.message.bytes` in force, without a lock: checked before the append.
-    pub fn max_message_bytes(&self) -> usize {
-        usize::try_from(self.max_message_bytes.load(Ordering::Acquire)).unwrap_or(usize::MAX)
+    /// What a producer's batch is checked for before the append.
+    pub fn produce_rules(&self) -> ProduceRules {
+        *self.produce_rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a produce request may wait for its flush; `None` in async mode, where it does not.
@@ -123,14 +125,14 @@ impl Hosted {
 
     /// The settings of a push that do not belong to the replica core, or to its log alone.
     pub fn configure(&self, now: Now, config: &TopicConfig, after: &mut Aftermath) {
-        self.max_message_bytes.store(i64::from(config.max_message_bytes), Ordering::Release);
+        *self.produce_rules.write().unwrap_or_else(PoisonError::into_inner) = config.into();
         let flush_timeout_ms = match config.flush_mode {
             FlushMode::Sync => config.flush_timeout_ms,
             FlushMode::Async => i64::MAX,
         };
         self.flush_timeout_ms.store(flush_timeout_ms, Ordering::Release);
         let mut inner = self.lock();
-        inner.log.set_segment_bytes(config.segment_bytes);
+        inner.log.configure(LogConfig::from(config));
         inner.configure_flush(self, now, config, after);
     }
 
@@ -333,7 +335,8 @@ impl Hosted {
         Ok(ReadSlice { view, range })
     }
 
-    /// First record at or after a time, below the HW (ListOffsets by time); `None` if there is none.
+    /// First record at or after a time, below the HW (ListOffsets by time); `None` if there is none. Batches are found under
+    /// the lock and opened without it.
     ///
     /// # Errors
     /// As [`Hosted::consumer_view`].
@@ -342,13 +345,24 @@ impl Hosted {
         timestamp_ms: i64,
         current_leader_epoch: Option<LeaderEpoch>,
     ) -> Result<Option<(Offset, i64)>, Condition> {
-        let inner = self.lock();
-        let view = inner.replica.consumer_view(current_leader_epoch)?;
-        let found = inner
-            .log
-            .offset_for_timestamp(timestamp_ms)
-            .map_err(|_| Condition::KafkaStorageError)?;
-        Ok(found.filter(|(offset, _)| *offset < view.high_watermark))
+        let mut from = Offset(0);
+        loop {
+            let inner = self.lock();
+            let view = inner.replica.consumer_view(current_leader_epoch)?;
+            let lookup = inner
+                .log
+                .offset_for_timestamp(timestamp_ms, from.max(view.log_start))
+                .map_err(|_| Condition::KafkaStorageError)?;
+            drop(inner);
+            let Some(lookup) = lookup else { return Ok(None) };
+            match lookup.resolve().map_err(|_| Condition::KafkaStorageError)? {
+                Some(found) => return Ok(Some(found).filter(|(at, _)| *at < view.high_watermark)),
+                None => from = lookup.next(),
+            }
+            if from >= view.high_watermark {
+                return Ok(None);
+            }
+        }
     }
 
     /// The record with the greatest timestamp (ListOffsets -3, KIP-734).
@@ -361,7 +375,10 @@ impl Hosted {
     ) -> Result<Option<(Offset, i64)>, Condition> {
         let inner = self.lock();
         let view = inner.replica.consumer_view(current_leader_epoch)?;
-        let found = inner.log.max_timestamp_offset().map_err(|_| Condition::KafkaStorageError)?;
+        let lookup = inner.log.max_timestamp_offset().map_err(|_| Condition::KafkaStorageError)?;
+        drop(inner);
+        let Some(lookup) = lookup else { return Ok(None) };
+        let found = lookup.resolve().map_err(|_| Condition::KafkaStorageError)?;
         Ok(found.filter(|(offset, _)| *offset < view.high_watermark))
     }
 

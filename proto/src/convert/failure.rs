@@ -37,6 +37,7 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::InvalidRequiredAcks => "INVALID_REQUIRED_ACKS",
         Condition::CorruptMessage(_) => "CORRUPT_MESSAGE",
         Condition::InvalidRecord(_) => "INVALID_RECORD",
+        Condition::InvalidTimestamp { .. } => "INVALID_TIMESTAMP",
         Condition::MessageTooLarge { .. } => "MESSAGE_TOO_LARGE",
         Condition::OutOfOrderSequenceNumber { .. } => "OUT_OF_ORDER_SEQUENCE_NUMBER",
         Condition::InvalidProducerEpoch => "INVALID_PRODUCER_EPOCH",

@@ -127,6 +127,19 @@ pub enum Condition {
     /// A batch that is well-formed but not allowed (for instance compressed with a codec of a later version).
     #[error("invalid record batch: {0}")]
     InvalidRecord(&'static str),
+    /// A producer's timestamp that the topic does not allow (KIP-937), ms; the bounds are inclusive.
+    #[error(
+        "timestamp {timestamp} is outside [{least}, {most}], which message.timestamp.before.max.ms and \
+         message.timestamp.after.max.ms allow now"
+    )]
+    InvalidTimestamp {
+        /// The record's.
+        timestamp: i64,
+        /// The oldest that is allowed.
+        least: i64,
+        /// The newest that is allowed.
+        most: i64,
+    },
     /// A batch of an idempotent producer that does not go on from its last one (KIP-98).
     #[error("sequence {found} does not go on from the producer's last batch, {expected} is next")]
     OutOfOrderSequenceNumber {

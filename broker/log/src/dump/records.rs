@@ -5,8 +5,9 @@ use std::io;
 
 use super::item::{Batch, Item, Record, Shown, Unshown, Wrong};
 use super::{Out, read_up_to};
-use crate::batch::{BatchHeader, HEADER_BYTES};
-use crate::records::varint;
+use crate::batch::{BatchError, BatchHeader, HEADER_BYTES};
+use crate::codec::RECORDS_BYTES_MAX;
+use crate::records::{record_bytes, varint};
 
 /// The records of larger batches are not shown.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
@@ -26,19 +27,31 @@ pub(super) fn dump(
         out.content(&Item::Unshown(Unshown::Damaged));
     } else if size as u64 > BATCH_BYTES_MAX {
         out.content(&Item::Unshown(Unshown::Size(BATCH_BYTES_MAX)));
-    } else if batch.header.codec() != 0 {
-        out.content(&Item::Unshown(Unshown::Codec(batch.codec())));
     } else {
         let mut bytes = vec![0; size];
         if read_up_to(file, &mut bytes, batch.position)? == size {
-            let records = &bytes[HEADER_BYTES..];
-            if let Err((at, wrong)) = each(&batch.header, records, out) {
-                let position = batch.position + (HEADER_BYTES + at) as u64;
-                out.damage(position, last_good_offset, wrong);
-            }
+            opened(batch, &bytes, last_good_offset, out);
         }
     }
     Ok(())
+}
+
+fn opened(batch: &Batch, bytes: &[u8], last_good_offset: Option<i64>, out: &mut Out<'_>) {
+    let records = match record_bytes(bytes, &batch.header) {
+        Ok(records) => records,
+        Err(BatchError::RecordsTooLarge) => {
+            return out.content(&Item::Unshown(Unshown::Size(RECORDS_BYTES_MAX as u64)));
+        }
+        Err(BatchError::Codec(_)) => {
+            return out.content(&Item::Unshown(Unshown::Codec(batch.codec())));
+        }
+        Err(error) => return out.damage(batch.position, last_good_offset, error.into()),
+    };
+    if let Err((at, wrong)) = each(&batch.header, &records, out) {
+        // In compressed records a place has no position in the file.
+        let at = if batch.header.codec() == 0 { HEADER_BYTES + at } else { 0 };
+        out.damage(batch.position + at as u64, last_good_offset, wrong);
+    }
 }
 
 /// Goes through the records of a batch. An error names the byte of `records` from which on they make no sense.
@@ -66,17 +79,17 @@ fn record<'a>(
     headers: &mut [(Shown<'a>, Option<Shown<'a>>); HEADERS_SHOWN_MAX],
     found: &mut dyn FnMut(&Record<'_>),
 ) -> Option<i64> {
-    let length = usize::try_from(varint(rest)?).ok()?;
+    let length = usize::try_from(varint(rest).ok()?).ok()?;
     let (mut record, after) = rest.split_at_checked(length)?;
     let record = &mut record;
     let (_attributes, fields) = record.split_first()?;
     *record = fields;
-    let timestamp_ms = header.base_timestamp.checked_add(varint(record)?)?;
-    let delta = varint(record)?;
+    let timestamp_ms = header.base_timestamp.checked_add(varint(record).ok()?)?;
+    let delta = varint(record).ok()?;
     let offset = header.base_offset.checked_add(delta)?;
     let key = bytes(record)?;
     let value = bytes(record)?;
-    let header_count = u32::try_from(varint(record)?).ok()?;
+    let header_count = u32::try_from(varint(record).ok()?).ok()?;
     for number in 0..header_count {
         let name = bytes(record)??;
         let value = bytes(record)?;
@@ -98,7 +111,7 @@ fn record<'a>(
 
 /// Bytes behind their length; `Some(None)` for a length of -1.
 fn bytes<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
-    let length = varint(rest)?;
+    let length = varint(rest).ok()?;
     if length == -1 {
         return Some(None);
     }

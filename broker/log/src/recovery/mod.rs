@@ -15,9 +15,9 @@ use barnabas_types::{LeaderEpochs, Offset};
 
 use crate::batch::BatchError;
 use crate::checkpoint::{read_epochs, write_epochs};
+use crate::config::LogConfig;
 use crate::disk::Folder;
 use crate::error::LogError;
-use crate::log::LogConfig;
 use crate::loss::{Loss, LossCause};
 use crate::progress::RecoveryProgress;
 use crate::segment::{Segment, Tail, remove_segment};

@@ -6,11 +6,11 @@ use barnabas_types::{EpochStart, LeaderEpoch, Offset};
 
 use super::{Recovery, joins};
 use crate::batch::{BatchError, BatchHeader};
+use crate::config::LogConfig;
 use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::files::sync_dir;
 use crate::index::SparseIndex;
-use crate::log::LogConfig;
 use crate::loss::{LossCause, Survey};
 use crate::progress::RecoveryProgress;
 use crate::segment::{MaxTimestamp, Segment, Tail, entry_fits, path_of, remove_segment};

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::{HEADER_BYTES, LENGTH_END, crc_of};
+use crate::codec::Codec;
+use crate::records::put_varint;
 
 /// An uncompressed batch with these values, no keys, timestamp 0, base offset 0.
 #[must_use]
@@ -20,12 +22,16 @@ pub fn batch(values: &[&[u8]]) -> Vec<u8> {
     values.iter().fold(BatchBuilder::new(), |b, value| b.record(value)).build()
 }
 
-/// Builds one uncompressed batch, right or deliberately wrong.
+/// A key or a value.
+type Field = Option<Vec<u8>>;
+
+/// Builds one batch, right or deliberately wrong.
 #[derive(Clone, Debug)]
 pub struct BatchBuilder {
     attributes: i16,
+    codec: i16,
     timestamps: Vec<i64>,
-    values: Vec<Vec<u8>>,
+    records: Vec<(Field, Field)>,
     producer: (i64, i16, i32),
     record_count: Option<i32>,
     last_offset_delta: Option<i32>,
@@ -44,8 +50,9 @@ impl BatchBuilder {
     pub fn new() -> Self {
         Self {
             attributes: 0,
+            codec: 0,
             timestamps: Vec::new(),
-            values: Vec::new(),
+            records: Vec::new(),
             producer: (-1, -1, -1),
             record_count: None,
             last_offset_delta: None,
@@ -64,11 +71,26 @@ impl BatchBuilder {
     #[must_use]
     pub fn record(mut self, value: &[u8]) -> Self {
         self.timestamps.push(self.next_timestamp);
-        self.values.push(value.to_vec());
+        self.records.push((None, Some(value.to_vec())));
         self
     }
 
-    /// Sets the attributes (codec, timestamp type, flags) as they are.
+    /// Adds a record with a key; a tombstone if it has no value.
+    #[must_use]
+    pub fn keyed(mut self, key: &[u8], value: Option<&[u8]>) -> Self {
+        self.timestamps.push(self.next_timestamp);
+        self.records.push((Some(key.to_vec()), value.map(<[u8]>::to_vec)));
+        self
+    }
+
+    /// Compresses the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+    #[must_use]
+    pub fn codec(mut self, codec: i16) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// Sets the attributes (timestamp type, flags, a codec that need not be the right one) as they are.
     #[must_use]
     pub fn attributes(mut self, attributes: i16) -> Self {
         self.attributes = attributes;
@@ -105,24 +127,32 @@ impl BatchBuilder {
     pub fn build(self) -> Vec<u8> {
         let base_timestamp = self.timestamps.first().copied().unwrap_or(-1);
         let max_timestamp = self.timestamps.iter().copied().max().unwrap_or(-1);
-        let count = i32::try_from(self.values.len()).expect("fewer than 2^31 records");
-        let mut out = vec![0; HEADER_BYTES];
-        for (delta, (value, timestamp)) in (0_i64..).zip(self.values.iter().zip(&self.timestamps)) {
+        let count = i32::try_from(self.records.len()).expect("fewer than 2^31 records");
+        let mut records = Vec::new();
+        for (delta, (record, timestamp)) in (0_i64..).zip(self.records.iter().zip(&self.timestamps))
+        {
+            let (key, value) = record;
             let mut record = vec![0];
-            put_varint(&mut record, timestamp - base_timestamp);
+            put_varint(&mut record, timestamp.wrapping_sub(base_timestamp));
             put_varint(&mut record, delta);
-            put_varint(&mut record, -1);
-            put_varint(&mut record, i64::try_from(value.len()).expect("a small value"));
-            record.extend_from_slice(value);
+            for field in [key, value] {
+                let length = field.as_ref().map_or(Ok(-1), |f| i64::try_from(f.len()));
+                put_varint(&mut record, length.expect("a small record"));
+                record.extend_from_slice(field.as_deref().unwrap_or_default());
+            }
             put_varint(&mut record, 0);
-            put_varint(&mut out, i64::try_from(record.len()).expect("a small record"));
-            out.extend_from_slice(&record);
+            put_varint(&mut records, i64::try_from(record.len()).expect("a small record"));
+            records.extend_from_slice(&record);
         }
+        let mut out = vec![0; HEADER_BYTES];
+        let codec = Codec::of(self.codec).expect("a known codec");
+        codec.compress(&records, &mut out).expect("compression in memory");
+        let attributes = self.attributes | self.codec;
         let length = i32::try_from(out.len() - LENGTH_END).expect("a batch below 2 GiB");
         out[8..12].copy_from_slice(&length.to_be_bytes());
         out[12..16].copy_from_slice(&(-1_i32).to_be_bytes());
         out[16] = 2;
-        out[21..23].copy_from_slice(&self.attributes.to_be_bytes());
+        out[21..23].copy_from_slice(&attributes.to_be_bytes());
         out[23..27].copy_from_slice(&self.last_offset_delta.unwrap_or(count - 1).to_be_bytes());
         out[27..35].copy_from_slice(&base_timestamp.to_be_bytes());
         out[35..43].copy_from_slice(&max_timestamp.to_be_bytes());
@@ -134,15 +164,6 @@ impl BatchBuilder {
         out[17..21].copy_from_slice(&crc.to_be_bytes());
         out
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, value: i64) {
-    let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
-    while rest >= 0x80 {
-        out.push((rest & 0x7f) as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
 }
 
 /// A directory of its own under the system's temporary one, removed when dropped.

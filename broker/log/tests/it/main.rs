@@ -8,5 +8,6 @@ mod property;
 mod reading;
 mod recovery;
 mod snapshots;
+mod times;
 mod truncation;
 mod world;

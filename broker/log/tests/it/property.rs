@@ -16,8 +16,12 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use crate::world::{ID, batches, tp};
 
 /// Segments of some batches, an index entry for about every third.
-const CONFIG: LogConfig =
-    LogConfig { segment_bytes: 1500, index_interval_bytes: 200, segment_index_bytes: 1024 };
+const CONFIG: LogConfig = LogConfig {
+    segment_bytes: 1500,
+    index_interval_bytes: 200,
+    segment_index_bytes: 1024,
+    ..LogConfig::DEFAULT
+};
 
 /// A place in the log: 0 is its start, 255 its end.
 type Place = u8;

@@ -3,10 +3,10 @@
 use std::fs;
 
 use barnabas_log::testing::BatchBuilder;
-use barnabas_log::{Log, LogConfig, LogDir, LogError};
+use barnabas_log::{Log, LogConfig, LogError};
 use barnabas_types::{LeaderEpoch, Offset};
 
-use crate::world::{ID, TINY, World, append, batches, read_all, segment_files, tp};
+use crate::world::{TINY, World, append, batches, read_all, segment_files};
 
 fn varied(log: &mut Log, count: usize) {
     for i in 0..count {
@@ -148,59 +148,4 @@ fn index_files_are_kafkas() {
         }
     }
     assert!(entries > 20);
-}
-
-#[test]
-fn offsets_by_time() {
-    let world = World::new("time", TINY);
-    let (dir, mut log) = world.start();
-    // Times go up by 5 for each record, but every fourth batch is far back.
-    let mut records = Vec::new();
-    for batch in 0..30_i64 {
-        let mut builder = BatchBuilder::new();
-        for record in 0..3 {
-            let offset = batch * 3 + record;
-            let time = if batch % 4 == 3 { offset } else { 1000 + offset * 5 };
-            records.push((offset, time));
-            builder = builder.timestamp(time).record(&[0; 12]);
-        }
-        log.append(&mut builder.build(), Offset(batch * 3), LeaderEpoch(1)).unwrap();
-    }
-    let check = |log: &Log| {
-        for asked in (0..1500).step_by(7).chain([1000, 1005, 1445]) {
-            let expected = records.iter().find(|(_, time)| *time >= asked);
-            let found = log.offset_for_timestamp(asked).unwrap();
-            assert_eq!(found, expected.map(|(o, t)| (Offset(*o), *t)), "at {asked}");
-        }
-        let latest = records.iter().rev().max_by_key(|(_, time)| *time).unwrap();
-        assert_eq!(log.max_timestamp_offset().unwrap(), Some((Offset(latest.0), latest.1)));
-    };
-    check(&log);
-    log.close().unwrap();
-    dir.close(true).unwrap();
-    drop(dir);
-    let (dir, log) = world.start();
-    check(&log);
-    drop((log, dir));
-    let (_dir, log) = world.start();
-    check(&log);
-}
-
-#[test]
-fn time_of_compressed_and_of_empty() {
-    let dir = barnabas_log::testing::TempDir::new("codec");
-    let dir = LogDir::lock(dir.path()).unwrap();
-    let mut log = dir.open(&tp("t"), ID, TINY).unwrap();
-    assert_eq!(log.offset_for_timestamp(0).unwrap(), None);
-    assert_eq!(log.max_timestamp_offset().unwrap(), None);
-    let mut batch = BatchBuilder::new()
-        .attributes(3)
-        .timestamp(50)
-        .record(b"x")
-        .timestamp(90)
-        .record(b"y")
-        .build();
-    log.append(&mut batch, Offset(0), LeaderEpoch(0)).unwrap();
-    assert_eq!(log.offset_for_timestamp(60).unwrap(), Some((Offset(0), 50)));
-    assert_eq!(log.max_timestamp_offset().unwrap(), Some((Offset(1), 90)));
 }

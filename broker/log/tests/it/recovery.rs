@@ -197,7 +197,7 @@ fn side_files_are_caches() {
                 assert_eq!(log.recovery().losses, [], "{} {variant:?}", path.display());
                 let after = everything(&log);
                 assert_eq!((&after.0, after.1), (&before.0, before.1), "{}", path.display());
-                let last = log.offset_for_timestamp(before.1.0 * 10 - 30);
+                let last = log.offset_for_timestamp(before.1.0 * 10 - 30, before.1);
                 assert!(last.is_ok(), "{}", path.display());
                 log.close().unwrap();
                 drop(dir);

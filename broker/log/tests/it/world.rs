@@ -10,8 +10,12 @@ use barnabas_types::{LeaderEpoch, Offset, TopicId, TopicName, TopicPartition};
 pub(crate) const ID: TopicId = TopicId([7; 16]);
 
 /// Segments of three or so small batches, an index entry for about every second.
-pub(crate) const TINY: LogConfig =
-    LogConfig { segment_bytes: 400, index_interval_bytes: 100, segment_index_bytes: 1024 };
+pub(crate) const TINY: LogConfig = LogConfig {
+    segment_bytes: 400,
+    index_interval_bytes: 100,
+    segment_index_bytes: 1024,
+    ..LogConfig::DEFAULT
+};
 
 pub(crate) fn tp(topic: &str) -> TopicPartition {
     TopicPartition { topic: TopicName::new(topic).unwrap(), partition: 0 }
