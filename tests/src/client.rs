@@ -199,13 +199,21 @@ impl Client {
         producer: Option<Producer>,
         values: &[Vec<u8>],
     ) -> Outcome<BTreeMap<i32, Answer>> {
-        let now_ms = std::time::UNIX_EPOCH.elapsed()?.as_millis();
-        let builder = BatchBuilder::new().timestamp(i64::try_from(now_ms)?);
+        let builder = BatchBuilder::new().timestamp(now_ms()?);
         let mut builder = values.iter().fold(builder, |builder, value| builder.record(value));
         if let Some(producer) = producer {
             builder = builder.producer(producer.id, producer.epoch, producer.sequence);
         }
-        let batch = Bytes::from(builder.build());
+        self.send(topic, partitions, builder.build()).await
+    }
+
+    async fn send(
+        &mut self,
+        topic: &str,
+        partitions: &[i32],
+        batch: Vec<u8>,
+    ) -> Outcome<BTreeMap<i32, Answer>> {
+        let batch = Bytes::from(batch);
         let mut of_topic = produce_request::TopicProduceData::default();
         of_topic.name = StrBytes::from(topic);
         for partition in partitions {
@@ -260,4 +268,8 @@ impl Client {
             code => Err(format!("error {code}").into()),
         }
     }
+}
+
+fn now_ms() -> Outcome<i64> {
+    Ok(i64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_millis())?)
 }

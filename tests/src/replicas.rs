@@ -1,7 +1,7 @@
 //! The bytes of replicas on disk, compared across brokers.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 
@@ -10,17 +10,33 @@ use crate::Outcome;
 /// # Errors
 /// The directory cannot be read.
 pub fn log_bytes(log_dir: &Path, topic: &str, partition: usize) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for segment in segments(log_dir, topic, partition)? {
+        bytes.extend(fs::read(segment)?);
+    }
+    Ok(bytes)
+}
+
+/// Bytes of the segment files of one partition on one broker.
+///
+/// # Errors
+/// The directory cannot be read, or changes while it is.
+pub fn log_size(log_dir: &Path, topic: &str, partition: usize) -> Outcome<u64> {
+    let mut bytes = 0;
+    for segment in segments(log_dir, topic, partition)? {
+        bytes += fs::metadata(segment)?.len();
+    }
+    Ok(bytes)
+}
+
+fn segments(log_dir: &Path, topic: &str, partition: usize) -> Outcome<Vec<PathBuf>> {
     let folder = log_dir.join(format!("{topic}-{partition}"));
     let mut segments: Vec<_> = fs::read_dir(&folder)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
         .collect();
     segments.sort();
-    let mut bytes = Vec::new();
-    for segment in segments {
-        bytes.extend(fs::read(segment)?);
-    }
-    Ok(bytes)
+    Ok(segments)
 }
 
 /// Whether a partition is the same, byte for byte, in all directories; its size.

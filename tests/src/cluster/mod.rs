@@ -34,6 +34,8 @@ pub struct Options {
     pub config: String,
     /// Whether a proxy stands before each broker's two listeners and before its ZooKeeper.
     pub proxied: bool,
+    /// Number of `log.dirs` of each broker: `broker-N`, then `broker-N-1` and so on.
+    pub log_dirs: usize,
     /// Whether the fault shim is preloaded into the brokers.
     pub preload: Preload,
     /// Whether the brokers are started too, or only configured.
@@ -59,6 +61,7 @@ impl Default for Options {
             session_timeout_ms: 3_000,
             config: "replica.lag.time.max.ms: 2000\n".to_owned(),
             proxied: false,
+            log_dirs: 1,
             preload: Preload::Nothing,
             start: true,
         }
@@ -148,6 +151,13 @@ impl Cluster {
         } else {
             (self.zookeeper_connect.clone(), String::new())
         };
+        let log_dirs: Vec<String> = (0..options.log_dirs)
+            .map(|n| match n {
+                0 => format!("broker-{id}"),
+                _ => format!("broker-{id}-{n}"),
+            })
+            .map(|name| self.directory.join(name).display().to_string())
+            .collect();
         let text = format!(
             "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
              http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
@@ -155,7 +165,7 @@ impl Cluster {
             ports.admin,
             ports.http,
             options.session_timeout_ms,
-            self.directory.join(format!("broker-{id}")).display(),
+            log_dirs.join(","),
             options.config,
         );
         fs::write(self.directory.join(format!("broker-{id}.yaml")), text)?;

@@ -1,8 +1,14 @@
 //! What the end-to-end tests share.
 
 mod bad_input;
+#[cfg(target_os = "linux")]
+mod churn;
 mod clients;
+#[cfg(target_os = "linux")]
+mod disk_faults;
 mod elections;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod healing;
 mod hostile;
 mod idle;
