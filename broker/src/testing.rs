@@ -143,9 +143,17 @@ impl Disk {
         Self::with_directories(files, &["."])
     }
 
+    /// A directory that was used before.
+    pub(crate) fn again(temp: TempDir) -> Self {
+        Self::of(barnabas_log::Disk::real(), temp, &["."])
+    }
+
     /// Several directories, in one temporary one.
     pub(crate) fn with_directories(files: barnabas_log::Disk, names: &[&str]) -> Self {
-        let temp = TempDir::new("broker");
+        Self::of(files, TempDir::new("broker"), names)
+    }
+
+    fn of(files: barnabas_log::Disk, temp: TempDir, names: &[&str]) -> Self {
         let paths: Vec<_> = names
             .iter()
             .map(|name| if *name == "." { temp.path().to_owned() } else { temp.path().join(name) })

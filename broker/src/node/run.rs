@@ -165,6 +165,8 @@ async fn life(
     let outward: Weak<dyn Outward> = Arc::downgrade(&node) as _;
     let storage = Arc::new(start.storage);
     let flushers = storage.start_flushers(&outward);
+    // It ends with the stop below; what it may not have written then is in the log.
+    node.losses.start(storage.clone()).map_err(StartError::Runtime)?;
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
     tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
@@ -194,6 +196,8 @@ async fn life(
     health.stopping();
     let _ = close.send(true);
     agent.stop().await;
+    let losses = node.losses.clone();
+    let _ = tokio::task::spawn_blocking(move || losses.stop()).await;
     services.abort();
     running.stop().await;
     tracing::info!(target: "controller", broker = %node.me, "stopped");

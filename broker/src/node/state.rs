@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::control::{FailedReports, Proposals};
 use crate::follower::Followers;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
+use crate::storage::{Losses, Lost};
 use crate::view::View;
 
 /// Settings of the data plane.
@@ -45,6 +46,8 @@ pub struct Node {
     pub proposals: Proposals,
     /// Replicas that cannot be served.
     pub failed: FailedReports,
+    /// Records that were lost here, on their way to the disk.
+    pub losses: Arc<Losses>,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
     /// Session, registration, controller.
@@ -90,6 +93,7 @@ impl Node {
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
             failed: FailedReports::default(),
+            losses: Arc::default(),
             followers: Followers::new(weak.clone(), parts.data),
             membership: parts.membership,
             controller: parts.controller,
@@ -134,5 +138,9 @@ impl Outward for Node {
 
     fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure) {
         self.failed.add(partition, failure);
+    }
+
+    fn records_lost(&self, lost: &Lost) {
+        self.losses.add(lost);
     }
 }

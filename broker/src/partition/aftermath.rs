@@ -12,6 +12,7 @@ use super::hosted::Hosted;
 use super::log_start::DeleteResult;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
 use crate::connection::Out;
+use crate::storage::Lost;
 
 /// Collected under the lock, performed after it by [`Aftermath::settle`].
 #[derive(Default)]
@@ -28,6 +29,7 @@ pub struct Aftermath {
     pub(super) look_at: Option<Now>,
     pub(super) position: Option<BrokerId>,
     pub(super) failure: Option<LogFailure>,
+    pub(super) lost: Vec<Lost>,
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
@@ -40,7 +42,8 @@ pub struct LogFailure {
     pub kind: FailureKind,
     /// Why, in words.
     pub text: String,
-    /// A sync failed: what was in the log and not flushed, which does not count any more (R38).
+    /// A sync failed: what was in the log and not flushed, which does not count any more (R38). It is told to
+    /// [`Outward::records_lost`] too.
     pub loss: Option<Loss>,
     /// What the operating system said (EIO, ENOSPC), if it was that.
     pub os_error: Option<i32>,
@@ -70,6 +73,8 @@ pub trait Outward: Send + Sync {
     /// Its log failed: the partition is fenced, nobody waits on it any more. Called once for each log. What R38 demands
     /// beyond that (the durable mark, the cut, the new registration) begins here.
     fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure);
+    /// Its log dropped records, or does not count on them any more.
+    fn records_lost(&self, lost: &Lost);
 }
 
 impl Aftermath {
@@ -116,6 +121,9 @@ impl Aftermath {
         }
         if let Some(role) = self.role {
             outward.role_changed(partition, role);
+        }
+        for lost in &self.lost {
+            outward.records_lost(lost);
         }
         if let Some(failure) = self.failure {
             outward.log_failed(partition, failure);

@@ -15,6 +15,7 @@ use super::flushing::Flushing;
 use super::hosted::Hosted;
 use super::log_start::DeleteResult;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
+use crate::storage::Lost;
 
 /// What a partition's mutex guards.
 pub(super) struct Inner {
@@ -99,11 +100,13 @@ impl Inner {
         let mut effects = Effects::default();
         self.replica.step(now, event, &mut effects);
         if let Some(end) = effects.truncate_to {
-            let done = self.log.truncate_to(end).map(|_| ());
+            let done = self.log.truncate_to(end);
+            let done = done.map(|loss| self.lost(hosted, loss, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some(start) = effects.reset_to {
-            let done = self.log.reset_to(start).map(|_| ());
+            let done = self.log.reset_to(start);
+            let done = done.map(|loss| self.lost(hosted, loss, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some((epoch, start)) = effects.assign_epoch
@@ -154,6 +157,17 @@ impl Inner {
             self.begin_at(hosted, now, start, after);
         }
         effects.fetch_reply
+    }
+
+    /// Takes note of what the log dropped, with what is known of it now.
+    fn lost(&self, hosted: &Hosted, loss: Option<Loss>, after: &mut Aftermath) {
+        after.lost.extend(loss.map(|loss| Lost {
+            partition: hosted.topic_partition.clone(),
+            incarnation: hosted.incarnation,
+            loss,
+            leader_epoch: self.replica.leader_epoch(),
+            high_watermark: Some(self.replica.high_watermark()),
+        }));
     }
 
     /// There is no room: nothing happened, and the log is whole.
@@ -295,6 +309,7 @@ impl Inner {
                 target: "state_change", %topic, partition, %leader_epoch, %error,
                 "the log failed; the partition is fenced on this broker until it is opened again"
             );
+            self.lost(hosted, sync.flatten(), after);
             let kind = if sync.is_some() { FailureKind::Sync } else { FailureKind::Files };
             after.failure = Some(LogFailure {
                 leader_epoch,

@@ -2,6 +2,7 @@
 
 mod directory;
 
+mod losses;
 mod open;
 mod space;
 mod start;
@@ -16,6 +17,7 @@ use crate::flush::Flusher;
 use crate::partition::Outward;
 
 pub use directory::{Directory, Room};
+pub use losses::{LOSSES, Losses, Lost};
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
 pub use start::{Locked, Owner, Start};
 

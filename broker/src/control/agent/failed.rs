@@ -79,6 +79,20 @@ impl Agent {
         self.failed.insert(tp, failed);
     }
 
+    /// Its log ends below what was flushed or committed (R6): it is served only under a registration that says so. The mark is
+    /// durable in its directory, and the next opening takes the log as it is.
+    pub(super) fn came_back_shorter(&mut self, tp: TopicPartition, incarnation: Incarnation) {
+        let failed = Failed {
+            incarnation,
+            text: "its log ends below what was flushed or committed".to_owned(),
+            attempts: 0,
+            retry_at: Some(self.retry_at(0)),
+            led: None,
+            registered_anew: self.broker_epoch,
+        };
+        self.failed.insert(tp, failed);
+    }
+
     fn retry_at(&self, attempts: u32) -> Now {
         let (first, longest) = RETRY_MS;
         Now(self.node.now().0 + (first << attempts.min(16)).min(longest))
@@ -182,7 +196,7 @@ impl Agent {
     }
 
     /// R38: durable first, then whoever registers the broker does so anew.
-    fn tail_lost_now(&mut self) {
+    pub(super) fn tail_lost_now(&mut self) {
         match self.storage.mark_tail_lost() {
             Ok(()) => {}
             Err(error) => {

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use barnabas_log::{LogConfig, LogError};
+use barnabas_log::{LogConfig, LogError, Loss, LossCause};
 use barnabas_replica::{LogState, Replica, ReplicaOptions};
-use barnabas_types::{BrokerEpoch, Incarnation, Partition, TopicImage, TopicPartition};
+use barnabas_types::{
+    BrokerEpoch, Incarnation, LeaderEpoch, Partition, TopicImage, TopicPartition,
+};
 
 use super::Agent;
 use crate::partition::{Aftermath, Hosted};
-use crate::storage::{OpenError, Opened, Wanted};
+use crate::storage::{Lost, OpenError, Opened, Wanted};
 
 impl Agent {
     /// Opens, several at a time, what is assigned here and not hosted yet. Replicas of an earlier life of a topic end first.
@@ -38,16 +40,50 @@ impl Agent {
             }
         }
         let results = self.storage.open_all(&wanted);
+        let mut tail_lost = false;
         for ((wanted, (incarnation, leader_epoch)), result) in
             wanted.into_iter().zip(of).zip(results)
         {
             match result {
-                Ok(opened) => self.host(wanted.partition, incarnation, opened),
+                Ok(opened) => {
+                    let (partition, log) = (wanted.partition, &opened.0);
+                    self.tell_losses(&partition, incarnation, leader_epoch, &opened);
+                    if log.recovery().tail_lost {
+                        tail_lost = true;
+                        self.came_back_shorter(partition, incarnation);
+                    } else {
+                        self.host(partition, incarnation, opened);
+                    }
+                }
                 Err(OpenError::Stopping | OpenError::Log(LogError::Stopped)) => {}
                 Err(error) => {
                     self.not_opened(wanted.partition, incarnation, leader_epoch, &error);
                 }
             }
+        }
+        if tail_lost {
+            self.tail_lost_now();
+        }
+    }
+
+    /// What opening has found to be gone. What a failed sync cost was told when it failed.
+    fn tell_losses(
+        &self,
+        partition: &TopicPartition,
+        incarnation: Incarnation,
+        leader_epoch: LeaderEpoch,
+        (log, directory): &Opened,
+    ) {
+        let high_watermark = self.storage.high_watermark_of(directory, partition);
+        let told = |loss: &&Loss| loss.cause != LossCause::FailedSync;
+        for loss in log.recovery().losses.iter().filter(told) {
+            self.node.losses.add(&Lost {
+                partition: partition.clone(),
+                incarnation,
+                loss: *loss,
+                leader_epoch: Some(leader_epoch),
+                high_watermark,
+            });
         }
     }
 

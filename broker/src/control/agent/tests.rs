@@ -359,3 +359,27 @@ async fn a_directory_that_fails_takes_its_partitions_with_it_and_no_others() {
     assert!(!rig.directory("b/.kafka_cleanshutdown").exists());
     assert!(rig.directory("a/barnabas.tail_lost").exists(), "what was in b may be anything");
 }
+
+#[tokio::test]
+async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registration_that_says_so() {
+    let mut rig = Rig::new();
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    let hosted = rig.hosted().unwrap();
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    produce(&rig.node, &hosted, Acks::None, 1, None);
+    rig.agent.stop();
+    let Rig { agent, node, temp, .. } = rig;
+    drop((agent, hosted, node));
+    for name in [".kafka_cleanshutdown", "t-0/00000000000000000000.log"] {
+        fs::remove_file(temp.path().join(name)).unwrap();
+    }
+    let mut rig = Rig::on(Disk::again(temp));
+    let mark = rig.agent.tail_lost.subscribe();
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    assert!(rig.hosted().is_none());
+    assert_eq!((rig.told(), mark.borrow().failures), (vec![tp("t", 0)], 1));
+    rig.agent.registered(BrokerEpoch(MY_EPOCH.0 + 1), ControllerEpoch(3));
+    rig.agent.handle(Message::Retry);
+    assert!(rig.hosted().is_some() && rig.told().is_empty());
+    assert_eq!(mark.borrow().failures, 1, "told once");
+}

@@ -26,6 +26,7 @@ use crate::connection::Out;
 use crate::partition::{
     Aftermath, AppendResult, Flush, Hosted, LogFailure, Outward, PendingProduce, ProduceResult,
 };
+use crate::storage::Lost;
 use crate::testing::{Disk, LIFE, ME, batch, connection, pending_with, push, tp};
 use gate::{Gate, PATIENCE};
 
@@ -49,6 +50,7 @@ impl Outward for Told {
     fn log_failed(&self, _: &Arc<Hosted>, failure: LogFailure) {
         self.failures.lock().unwrap().push(failure);
     }
+    fn records_lost(&self, _: &Lost) {}
 }
 
 /// Broker 1 with one partition, or several.
