@@ -9,6 +9,9 @@ use std::time::Duration;
 use barnabas_broker::config::BrokerConfig;
 use barnabas_broker::zookeeper::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::admin::Admin;
 use crate::shim::Shim;
@@ -17,6 +20,9 @@ use crate::{Fault, Outcome};
 
 /// Longest wait for a process to end after a signal.
 const END_MAX: Duration = Duration::from_secs(30);
+
+/// Longest wait for an answer about its health.
+const HEALTH_MAX: Duration = Duration::from_secs(5);
 
 /// The ports of one broker.
 pub(super) struct Ports {
@@ -244,6 +250,26 @@ impl Broker {
     /// It does not answer.
     pub async fn admin(&self) -> Outcome<Admin> {
         Admin::connect(&self.config.admin_listener.to_string()).await
+    }
+
+    /// What it says of its own health.
+    ///
+    /// # Errors
+    /// It does not answer, or not in JSON.
+    pub async fn health(&self) -> Outcome<Value> {
+        let address = self.config.http_listener.to_string();
+        let request =
+            format!("GET /health/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let answer = async {
+            let mut stream = TcpStream::connect(&address).await?;
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            Ok::<_, Fault>(answer)
+        };
+        let answer = tokio::time::timeout(HEALTH_MAX, answer).await??;
+        let (_, body) = answer.split_once("\r\n\r\n").ok_or("no body")?;
+        Ok(serde_json::from_str(body)?)
     }
 
     /// All that it has written to its log.

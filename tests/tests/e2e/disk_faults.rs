@@ -158,8 +158,16 @@ async fn a_directory_that_fails_takes_its_partitions_along_and_no_other() -> Out
     let target =
         Target { bootstrap: cluster.bootstrap(), topic: "t".to_owned(), partitions: PARTITIONS };
     let all: BTreeSet<i32> = (0..PARTITIONS).collect();
-    let bad = cluster.broker(1).config().log_dirs[1].clone();
-    let hit = partitions_in(&bad, "t")?;
+    let (good, bad) = {
+        let directories = &cluster.broker(1).config().log_dirs;
+        (directories[0].clone(), directories[1].clone())
+    };
+    let hit = wait_for("every partition has its directory", SETTLE_MAX, || async {
+        let hit = partitions_in(&bad, "t").ok()?;
+        let others = partitions_in(&good, "t").ok()?;
+        (hit.union(&others).count() == all.len()).then_some(hit)
+    })
+    .await?;
     assert!(!hit.is_empty() && hit.len() < all.len(), "both directories are used: {hit:?}");
 
     let load = Load::start(&target, usize::try_from(PARTITIONS)?, 0, 1);
@@ -185,12 +193,19 @@ async fn a_directory_that_fails_takes_its_partitions_along_and_no_other() -> Out
     })
     .await
     .map_err(|error| format!("{error}; a producer was told: {}", load.trouble()))?;
-    wait_for("the others are whole", SETTLE_MAX, || async {
+    let whole = wait_for("the others are whole", SETTLE_MAX, || async {
         let states = znodes.partitions("t").await.ok()?;
         all.difference(&hit).all(|p| states[p].isr.len() == 3).then_some(())
     })
-    .await?;
+    .await;
+    if whole.is_err() {
+        let states = znodes.partitions("t").await?;
+        return Err(format!("{whole:?}; {hit:?} were hit: {states:#?}").into());
+    }
     assert!(cluster.broker(1).runs(), "{}", cluster.broker(1).last_log_line());
+    let health = cluster.broker(1).health().await?;
+    let states = [&health["log_dirs"][0]["state"], &health["log_dirs"][1]["state"]];
+    assert!(states == ["online", "offline"] && health["status"] == "ready", "{health}");
     let led = znodes.partitions("t").await?.values().filter(|state| state.leader == 1).count();
     println!("broker 1 leads {led} partitions of its good directory; {} were hit", hit.len());
     let accounts = load.stop().await?;

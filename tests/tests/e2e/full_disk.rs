@@ -107,6 +107,7 @@ fn readable(cluster: &Cluster) -> Outcome<BTreeMap<usize, Vec<usize>>> {
 /// Fills the disk, frees some by `free`, and waits for the first record that is taken then.
 async fn fill_and_free(
     cluster: &mut Cluster,
+    reserve_bytes: u64,
     sent: &mut BTreeMap<usize, usize>,
     free: impl AsyncFnOnce(&mut Cluster) -> Outcome<()>,
 ) -> Outcome<()> {
@@ -129,6 +130,9 @@ async fn fill_and_free(
     assert!(cluster.broker(1).runs(), "{}", cluster.broker(1).last_log_line());
     all_there(cluster, sent)?;
 
+    let health = cluster.broker(1).health().await?;
+    let (room, state) = (&health["log_dirs"][0]["room"], &health["log_dirs"][0]["state"]);
+    assert!(state == "online" && (reserve_bytes == 0 || room == "exhausted"), "{health}");
     free(cluster).await?;
     let freed_at = Instant::now();
     let mut connection = Client::connect(&address).await?;
@@ -188,8 +192,9 @@ async fn full_disk(reserve_bytes: u64) -> Outcome<()> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let mut sent = BTreeMap::new();
-    fill_and_free(&mut cluster, &mut sent, async |_| Ok(fs::remove_file(&filler)?)).await?;
-    fill_and_free(&mut cluster, &mut sent, async |cluster| {
+    fill_and_free(&mut cluster, reserve_bytes, &mut sent, async |_| Ok(fs::remove_file(&filler)?))
+        .await?;
+    fill_and_free(&mut cluster, reserve_bytes, &mut sent, async |cluster| {
         cluster.admin().await?.delete_topic("old").await
     })
     .await?;

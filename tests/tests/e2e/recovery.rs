@@ -122,22 +122,32 @@ async fn d9_a_start_after_a_crash_can_be_stopped_and_done_again() -> Outcome<()>
 
     cluster.shim(1).rules(&["delay:20 open path=*/big-*.log"])?;
     cluster.broker(1).start()?;
-    wait_for("some logs are open", SETTLE_MAX, || async {
-        (cluster.shim(1).fired(0).ok()? > 20).then_some(())
+    let broker = cluster.broker(1);
+    let opened = wait_for("some logs are open", SETTLE_MAX, || async {
+        let health = broker.health().await.ok()?;
+        let recovery = &health["recovery"];
+        let (opened, of) = (recovery["opened"].as_i64()?, recovery["of"].as_i64()?);
+        (health["status"] == "recovering" && opened > 0).then_some((opened, of))
     })
     .await?;
+    assert!(opened.0 < opened.1 && opened.1 == i64::from(PARTITIONS), "{opened:?}");
+    let before = cluster.shim(1).fired(0)?;
     cluster.broker(1).terminate().await?;
-    let opened = cluster.shim(1).fired(0)?;
-    assert!(
-        opened < u64::try_from(PARTITIONS)?,
-        "it stopped in the middle, not after {opened} opened files"
-    );
+    let after = cluster.shim(1).fired(0)?;
+    // Each partition opens one file at least.
+    let rest = u64::try_from(opened.1 - opened.0)?;
+    assert!(after - before < rest / 2, "it went on for {} of {rest} partitions", after - before);
     assert!(!data.join(CLEAN).exists(), "a recovery that was broken off is no clean stop");
 
     cluster.shim(1).rules(&[])?;
     cluster.broker(1).start()?;
     cluster.until_formed().await?;
     cluster.until_healed("big", 1).await?;
+    let broker = cluster.broker(1);
+    wait_for("it says that it is ready", SETTLE_MAX, || async {
+        (broker.health().await.ok()?["status"] == "ready").then_some(())
+    })
+    .await?;
     for partition in [0, PARTITIONS / 2, PARTITIONS - 1] {
         wait_for("a partition serves", SETTLE_MAX, || async {
             let end =
