@@ -46,7 +46,7 @@ async fn kcat_with_every_codec_and_every_acks() -> Outcome<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confluent_kafka_produces_consumes_and_administers() -> Outcome<()> {
     let cluster = Cluster::start(Options::default()).await?;
-    python("round_trip.py", &cluster.bootstrap())
+    python("round_trip.py", &[&cluster.bootstrap()]).map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,19 +57,20 @@ async fn an_append_wakes_the_waiting_fetch() -> Outcome<()> {
         NewTopic { name: "latency", partitions: 1, replication_factor: 3, configs: &[] },
     )
     .await?;
-    python("latency.py", &cluster.bootstrap())
+    python("latency.py", &[&cluster.bootstrap()]).map(drop)
 }
 
-/// Runs a script of `tests/clients` with a Python that has confluent-kafka.
-fn python(script: &str, bootstrap: &str) -> Outcome<()> {
+/// Runs a script of `tests/clients` with a Python that has confluent-kafka; what it printed.
+pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<String> {
     let python =
         std::env::var_os("BARNABAS_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    let output = Command::new(&python).arg(&script).arg(bootstrap).output()?;
+    let output = Command::new(&python).arg(&script).args(arguments).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let needs = "run ./tests/run, which installs confluent-kafka, or set BARNABAS_PYTHON";
     assert!(!said.contains("ModuleNotFoundError"), "{said}\n{needs}");
-    println!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stdout));
-    Ok(())
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{printed}");
+    assert!(output.status.success(), "{printed}\n{said}");
+    Ok(printed)
 }
