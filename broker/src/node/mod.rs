@@ -1,5 +1,6 @@
 //! A running broker: what its parts share, and how they are started and stopped.
 
+mod expiry;
 mod producer_ids;
 mod run;
 mod state;

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
+use super::expiry;
 use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
@@ -188,6 +189,7 @@ async fn life(
     tokio::spawn(FailedReports::run(node.clone()));
     tokio::spawn(tick(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
+    tokio::spawn(expiry::run(node.clone(), config.storage.producer_id_expiration_ms));
     let (close, closed) = watch::channel(false);
     data.spawn(serve_when_informed(node.clone(), kafka, closed));
 

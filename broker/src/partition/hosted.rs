@@ -503,6 +503,12 @@ impl Hosted {
         inner.replica.leader_epoch().filter(|_| inner.replica.is_told_to_lead())
     }
 
+    /// Forgets the idempotent producers whose last batch is `expiration_ms` old or older; see [`Log::expire_producers`].
+    /// Returns how many.
+    pub fn expire_producers(&self, now_ms: i64, expiration_ms: i64) -> usize {
+        self.lock().log.expire_producers(now_ms, expiration_ms)
+    }
+
     pub(super) fn flush_ended(&self) {
         self.flushed.notify_all();
     }
