@@ -3,6 +3,7 @@
 mod directory;
 mod dump;
 mod flushing;
+mod producer_steps;
 mod producers;
 mod property;
 mod reading;
