@@ -1,64 +1,63 @@
 //! Thousands of random steps of idempotent producers against a plain list: whatever happens to the log, each producer's last
 //! batches are known, and no others.
 
-use std::fs::{self, OpenOptions};
+use std::sync::Arc;
 
-use barnabas_log::testing::{BatchBuilder, TempDir};
+use barnabas_log::testing::{BatchBuilder, Forgetting, Random, TempDir};
 use barnabas_log::{Admission, BatchHeader, Log, LogConfig, LogDir, ProducerBatch, stamp};
 use barnabas_types::{LeaderEpoch, Offset};
 
-use crate::world::{
-    TINY, World, append as append_plain, batches, copy_dir, read_all, segment_files,
-};
+use crate::world::{ID, TINY, append as append_plain, tp};
 
-const PRODUCERS: u64 = 4;
-
-/// xorshift64: the same steps in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn offset(&mut self, from: i64, to: i64) -> Offset {
-        Offset(from + i64::try_from(self.below(u64::try_from(to - from + 1).unwrap())).unwrap())
-    }
-}
+const PRODUCERS: i64 = 4;
+/// Segments of about seven batches, an index entry for about every second.
+const CONFIG: LogConfig = LogConfig { segment_bytes: 900, index_interval_bytes: 150, ..TINY };
 
 struct Run {
     random: Random,
-    world: World,
+    temp: TempDir,
+    forgetting: Arc<Forgetting>,
     open: Option<(LogDir, Log)>,
     /// Every producer's batch that was written and not cut off, gone by retention or not.
     written: Vec<BatchHeader>,
     leader_epoch: i32,
     /// Nothing was cut yet: all five batches of each producer are known.
     uncut: bool,
-    host_crashes: u32,
+    power_cuts: u32,
 }
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let config = LogConfig { segment_bytes: 900, index_interval_bytes: 150, ..TINY };
-        let world = World::new("producer-steps", config);
-        let open = Some(world.start());
-        Self {
+        let temp = TempDir::in_memory("producer-steps");
+        let forgetting = Forgetting::new(temp.path());
+        let mut run = Self {
             random: Random(seed),
-            world,
-            open,
+            temp,
+            forgetting,
+            open: None,
             written: Vec::new(),
             leader_epoch: 1,
             uncut: true,
-            host_crashes: 0,
-        }
+            power_cuts: 0,
+        };
+        run.start();
+        run
+    }
+
+    fn start(&mut self) {
+        let dir = LogDir::lock_on(self.forgetting.disk(), self.temp.path()).unwrap();
+        dir.begin_under("boot-1").unwrap();
+        let log = dir.open(&tp("t"), ID, CONFIG).unwrap();
+        self.open = Some((dir, log));
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.random.below(n) == 0
+    }
+
+    fn offset(&mut self, from: i64, to: i64) -> Offset {
+        let steps = self.random.below(usize::try_from(to - from).unwrap() + 1);
+        Offset(from + i64::try_from(steps).unwrap())
     }
 
     fn log(&self) -> &Log {
@@ -77,10 +76,10 @@ impl Run {
     }
 
     fn produce(&mut self) {
-        let id = i64::try_from(self.random.below(PRODUCERS)).unwrap();
+        let id = self.offset(0, PRODUCERS - 1).0;
         let (epoch, sequence) = match self.expected(id).last() {
-            None => (0, if self.random.one_in(3) { i32::MAX - 4 } else { 0 }),
-            Some(last) if self.random.one_in(12) => (last.producer_epoch + 1, 0),
+            None => (0, if self.one_in(3) { i32::MAX - 4 } else { 0 }),
+            Some(last) if self.one_in(12) => (last.producer_epoch + 1, 0),
             Some(last) => (last.producer_epoch, next(last)),
         };
         let mut builder = BatchBuilder::new();
@@ -91,7 +90,7 @@ impl Run {
         let end = self.log().log_end();
         let leader_epoch = LeaderEpoch(self.leader_epoch);
         assert_eq!(admit(self.log(), &BatchHeader::parse(&records).unwrap()), Admission::New);
-        if self.random.one_in(2) {
+        if self.one_in(2) {
             self.log_mut().append(&mut records, end, leader_epoch).unwrap();
         } else {
             stamp(&mut records, end, leader_epoch).unwrap();
@@ -107,8 +106,8 @@ impl Run {
 
     fn truncate(&mut self) {
         let (start, end) = (self.log().log_start(), self.log().log_end());
-        let from = if self.random.one_in(3) { start.0 } else { start.0.max(end.0 - 15) };
-        let cut = self.random.offset(from, end.0);
+        let from = if self.one_in(3) { start.0 } else { start.0.max(end.0 - 15) };
+        let cut = self.offset(from, end.0);
         self.log_mut().truncate_to(cut).unwrap();
         self.leader_epoch += 1;
         self.cut();
@@ -129,14 +128,14 @@ impl Run {
 
     fn reset(&mut self) {
         let end = self.log().log_end().0;
-        let start = self.random.offset(0, end + 50);
+        let start = self.offset(0, end + 50);
         self.log_mut().reset_to(start).unwrap();
         self.written.clear();
     }
 
     fn flush(&mut self) {
         self.log_mut().flush().unwrap();
-        if self.random.one_in(2) {
+        if self.one_in(2) {
             self.open.as_ref().unwrap().0.write_recovery_points().unwrap();
         }
     }
@@ -144,7 +143,7 @@ impl Run {
     /// As retention: what is to go is flushed, the log start durable before files go.
     fn retain(&mut self) {
         let (start, end) = (self.log().log_start(), self.log().log_end());
-        let to = self.random.offset(start.0, end.0);
+        let to = self.offset(start.0, end.0);
         self.log_mut().flush().unwrap();
         self.log_mut().advance_log_start(to);
         self.open.as_ref().unwrap().0.write_log_starts().unwrap();
@@ -158,49 +157,24 @@ impl Run {
             assert!(dir.close(true).unwrap());
         }
         drop((log, dir));
-        self.open = Some(self.world.start());
+        self.start();
     }
 
-    /// The host dies: what was not flushed is gone, or there in part; so are the snapshots above it.
-    fn host_crash(&mut self) {
-        self.host_crashes += 1;
-        let world = World { temp: TempDir::new("producer-steps"), config: self.world.config };
-        copy_dir(self.world.path(), world.path());
-        let flushed = self.log().flushed().0;
-        let path = segment_files(&world.partition()).pop().unwrap();
-        let base: i64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-        let all =
-            batches(&read_all(self.log(), Offset(base.max(self.log().log_start().0)), 1 << 20));
-        let in_last: u64 = all.iter().map(|b| b.size() as u64).sum();
-        let size = fs::metadata(&path).unwrap().len();
-        let durable: u64 =
-            all.iter().filter(|b| b.next_offset() <= flushed).map(|b| b.size() as u64).sum();
-        let left = size - in_last + durable + self.random.below(in_last - durable + 1);
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
-        for entry in fs::read_dir(world.partition()).unwrap() {
-            let path = entry.unwrap().path();
-            let at = path.file_stem().and_then(|stem| stem.to_str()?.parse::<i64>().ok());
-            let snapshot = path.extension().is_some_and(|e| e == "snapshot");
-            if snapshot && at.is_some_and(|at| at > flushed) {
-                match self.random.below(4) {
-                    0 => fs::remove_file(&path).unwrap(),
-                    1 => fs::write(&path, b"").unwrap(),
-                    2 => fs::write(&path, [0; 300]).unwrap(),
-                    _ => {}
-                }
-            }
-        }
+    fn power_cut(&mut self) {
+        self.power_cuts += 1;
+        let flushed = self.log().flushed();
         self.open = None;
-        self.open = Some(world.start());
-        self.world = world;
-        assert!(self.log().log_end().0 >= flushed);
+        let seed = self.random.bits();
+        self.forgetting.power_cut(seed);
+        self.start();
+        assert!(self.log().log_end() >= flushed);
         self.leader_epoch += 1;
         self.cut();
     }
 
     fn check(&mut self) {
         let rows: Vec<ProducerBatch> = self.log().producer_batches().collect();
-        for id in 0..i64::try_from(PRODUCERS).unwrap() {
+        for id in 0..PRODUCERS {
             let expected = self.expected(id);
             let known: Vec<&ProducerBatch> =
                 rows.iter().filter(|row| row.producer_id == id).collect();
@@ -239,7 +213,7 @@ impl Run {
             80..81 => self.reset(),
             81..87 => self.reopen(true),
             87..93 => self.reopen(false),
-            _ => self.host_crash(),
+            _ => self.power_cut(),
         }
         self.check();
     }
@@ -283,7 +257,7 @@ fn run(seed: u64, steps: u32, step: fn(&mut Run)) -> Run {
 #[test]
 fn e1_the_last_batches_of_each_producer_are_known_whatever_happens() {
     for seed in [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x2545_F491_4F6C_DD1D] {
-        assert!(run(seed, 800, Run::step).host_crashes > 20);
+        assert!(run(seed, 800, Run::step).power_cuts > 20);
     }
 }
 
