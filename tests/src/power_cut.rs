@@ -11,11 +11,16 @@ use crate::cluster::{Cluster, Options, Preload, SETTLE_MAX};
 use crate::load::{self, Account, Load, Target, Verdict};
 use crate::power::{self, Loss};
 use crate::prng::Prng;
+use crate::shim::Op;
 use crate::wait::wait_for;
 
 const TOPIC: &str = "power";
-const PARTITIONS: i32 = 4;
-const PRODUCERS: usize = 8;
+/// Partitions in sync mode, and producers of the rounds by turns: one sync covers one file, some, or many.
+const SYNC_PARTITIONS: i32 = 32;
+const SYNC_PRODUCERS: [usize; 3] = [8, 40, 1];
+/// In async mode few partitions, so that `flush.messages` of one is reached.
+const ASYNC_PARTITIONS: i32 = 4;
+const ASYNC_PRODUCERS: usize = 8;
 /// Batches that are acknowledged in a round before the cut: at least this, and up to so many more.
 const BATCHES_MIN: u64 = 200;
 const BATCHES_MORE: u64 = 1_500;
@@ -65,6 +70,8 @@ pub struct Totals {
     pub restarts: u64,
     /// What the cuts took.
     pub cut: Loss,
+    /// Calls of `fdatasync`, `fsync` and `syncfs`.
+    pub syncs: [u64; 3],
     /// What must not be, one sentence each.
     pub faults: Vec<String>,
 }
@@ -100,12 +107,11 @@ pub async fn run(
             configs.extend([("flush.messages", &*flush_messages), ("flush.ms", &*flush_ms)]);
         }
     }
-    let topic =
-        NewTopic { name: TOPIC, partitions: PARTITIONS, replication_factor: 3, configs: &configs };
+    let partitions = if kind == Kind::Async { ASYNC_PARTITIONS } else { SYNC_PARTITIONS };
+    let topic = NewTopic { name: TOPIC, partitions, replication_factor: 3, configs: &configs };
     cluster.admin().await?.create_topic(topic).await?;
     cluster.until_healed(TOPIC, 3).await?;
-    let target =
-        Target { bootstrap: cluster.bootstrap(), topic: TOPIC.to_owned(), partitions: PARTITIONS };
+    let target = Target { bootstrap: cluster.bootstrap(), topic: TOPIC.to_owned(), partitions };
 
     let mut prng = Prng::new(seed);
     let mut totals = Totals::default();
@@ -123,6 +129,11 @@ pub async fn run(
         totals.restarts += done.restarts_now;
         totals.cut = totals.cut.plus(done.cut);
         totals.faults.extend(done.faults);
+    }
+    for broker in cluster.brokers() {
+        for (sum, op) in totals.syncs.iter_mut().zip([Op::Fdatasync, Op::Fsync, Op::Syncfs]) {
+            *sum += broker.shim().calls(op)?;
+        }
     }
     Ok(totals)
 }
@@ -167,7 +178,13 @@ impl Round<'_> {
         prng: &mut Prng,
         accounts: &mut Vec<Account>,
     ) -> Outcome<Done> {
-        let load = Load::start(self.target, PRODUCERS, accounts.len(), prng.next_u64());
+        let producers = match self.kind {
+            Kind::Async => ASYNC_PRODUCERS,
+            Kind::Sync | Kind::NoFsync => {
+                SYNC_PRODUCERS[usize::try_from(self.number)? % SYNC_PRODUCERS.len()]
+            }
+        };
+        let load = Load::start(self.target, producers, accounts.len(), prng.next_u64());
         let enough = BATCHES_MIN + prng.below(BATCHES_MORE);
         let started = Instant::now();
         // Records older than what may be lost, too.

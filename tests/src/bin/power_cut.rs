@@ -55,7 +55,7 @@ async fn cut(arguments: &Arguments) -> Outcome<bool> {
         let ok = if kind == Kind::NoFsync { totals.lost > 0 } else { totals.faults.is_empty() };
         passed &= ok;
         println!(
-            "{}: {} rounds, {} records acked, {} lost, {} wrong; the cuts took {} B, {} sectors, {} names: {}",
+            "{}: {} rounds, {} records acked, {} lost, {} wrong; the cuts took {} B, {} sectors, {} names; {} fdatasync, {} fsync, {} syncfs: {}",
             kind.name(),
             totals.rounds,
             totals.acked,
@@ -64,6 +64,9 @@ async fn cut(arguments: &Arguments) -> Outcome<bool> {
             totals.cut.bytes,
             totals.cut.torn_sectors,
             totals.cut.names,
+            totals.syncs[0],
+            totals.syncs[1],
+            totals.syncs[2],
             match (ok, kind) {
                 (true, Kind::NoFsync) => "fails, as it must".to_owned(),
                 (false, Kind::NoFsync) => "nothing was lost: the cuts show nothing".to_owned(),

@@ -37,7 +37,7 @@ fn use_of(folder: &Path) -> (u64, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d8_deletion_flush_roll_and_retention_do_not_meet_badly() -> Outcome<()> {
     let mut cluster = Cluster::start(Options {
-        config: "replica.lag.time.max.ms: 2000\n".to_owned(),
+        config: "replica.lag.time.max.ms: 2000\nlog.retention.check.interval.ms: 100\n".to_owned(),
         preload: Preload::Faults,
         ..Options::default()
     })

@@ -18,6 +18,8 @@ async fn sync_mode_loses_nothing_in_power_cuts() -> Outcome<()> {
     let totals = rounds(Kind::Sync).await?;
     assert!(totals.faults.is_empty() && totals.lost == 0, "{totals:#?}");
     assert!(totals.acked > 0 && totals.cut.files > 0, "the cuts took something: {totals:#?}");
+    let [one_file, _, file_system] = totals.syncs;
+    assert!(one_file > 0 && file_system > 0, "few files and many were flushed: {totals:#?}");
     Ok(())
 }
 
