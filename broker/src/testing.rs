@@ -296,3 +296,10 @@ pub(crate) fn pending(out: &Arc<Out>, slot: Slot, partitions: usize) -> Arc<Pend
     };
     Arc::new(PendingProduce::new(out.clone(), slot, partitions, Box::new(encode)))
 }
+
+/// The defaults of everything that concerns the log directories.
+pub(crate) fn storage_config() -> crate::config::StorageConfig {
+    let least = "broker.id: 1\nlog.dirs: /d\nzookeeper.connect: h:1\n";
+    let config = crate::config::BrokerConfig::parse(std::path::Path::new("test.yaml"), least);
+    config.unwrap().storage
+}

@@ -28,7 +28,7 @@ use crate::connection;
 use crate::control::{Agent, AgentHandle, FailedReports, Proposals, PushService, TailMark};
 use crate::health::{self, Health};
 use crate::partition::{Aftermath, Flush, Outward};
-use crate::storage::{Locked, Owner, Storage};
+use crate::storage::{Cleanup, Locked, Owner, Storage};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
@@ -170,6 +170,7 @@ async fn life(
     node.losses.start(storage.clone()).map_err(StartError::Runtime)?;
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
+    let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;
     tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
@@ -197,6 +198,8 @@ async fn life(
     tracing::info!(target: "controller", broker = %node.me, "stopping");
     health.stopping();
     let _ = close.send(true);
+    // Before the logs are closed.
+    let _ = tokio::task::spawn_blocking(move || cleanup.stop()).await;
     agent.stop().await;
     let losses = node.losses.clone();
     let _ = tokio::task::spawn_blocking(move || losses.stop()).await;

@@ -1,6 +1,7 @@
 //! Partitions hosted by this broker: the replica core and its log behind one mutex, and who waits on them.
 
 mod aftermath;
+mod cleanup;
 mod flushing;
 mod hosted;
 mod inner;

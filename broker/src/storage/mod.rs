@@ -1,5 +1,6 @@
 //! The log directories of a broker: which partition lies where, how they were left, and what is wrong with them.
 
+mod cleanup;
 mod directory;
 
 mod losses;
@@ -16,6 +17,7 @@ use barnabas_types::{DirectoryId, Offset, TopicId, TopicPartition};
 use crate::flush::Flusher;
 use crate::partition::Outward;
 
+pub use cleanup::Cleanup;
 pub use directory::{Directory, Room};
 pub use losses::{LOSSES, Losses, Lost};
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};

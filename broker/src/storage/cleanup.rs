@@ -1,0 +1,231 @@
+//! The threads that let old records go: one a directory.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{Directory, Storage};
+use crate::config::StorageConfig;
+use crate::node::Node;
+use crate::partition::{Aftermath, Flush, Hosted};
+
+/// The threads; they end with [`Cleanup::stop`].
+pub struct Cleanup {
+    stop: Arc<StopSignal>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Cleanup {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// The system gives no more threads.
+    pub fn start(
+        node: &Arc<Node>,
+        storage: &Arc<Storage>,
+        config: &StorageConfig,
+    ) -> io::Result<Self> {
+        let mut cleanup = Self { stop: Arc::default(), threads: Vec::new() };
+        for directory in storage.directories() {
+            let retention = Retention {
+                node: Arc::downgrade(node),
+                directory: directory.clone(),
+                stop: cleanup.stop.clone(),
+                interval: Duration::from_millis(config.retention_check_interval_ms),
+                producer_expiration_ms: i64::try_from(config.producer_id_expiration_ms)
+                    .unwrap_or(i64::MAX),
+            };
+            cleanup.spawn("retention", move || retention.run())?;
+        }
+        Ok(cleanup)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them: a compaction under way ends soon, and leaves its log whole. Blocks.
+    pub fn stop(mut self) {
+        self.stop.stop();
+        for thread in self.threads.drain(..) {
+            // A panic was logged where it was caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+/// Asks threads to end, and wakes those that wait.
+#[derive(Debug, Default)]
+struct StopSignal {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl StopSignal {
+    fn stop(&self) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; whether to end now.
+    fn wait(&self, at_most: Duration) -> bool {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(stopped, at_most, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+struct Retention {
+    node: Weak<Node>,
+    directory: Arc<Directory>,
+    stop: Arc<StopSignal>,
+    /// `log.retention.check.interval.ms`.
+    interval: Duration,
+    /// `producer.id.expiration.ms`.
+    producer_expiration_ms: i64,
+}
+
+impl Retention {
+    fn run(&self) {
+        while !self.stop.wait(self.interval) {
+            let Some(node) = self.node.upgrade() else { return };
+            if self.directory.usable().is_some() {
+                self.pass(&node);
+            }
+        }
+    }
+
+    fn pass(&self, node: &Arc<Node>) {
+        for hosted in node.partitions.all() {
+            if !Arc::ptr_eq(&hosted.directory, &self.directory) {
+                continue;
+            }
+            if self.stop.wait(Duration::ZERO) {
+                return;
+            }
+            guarded(&hosted, || {
+                let mut after = Aftermath::default();
+                hosted.clean(node.now(), wall_ms(), self.producer_expiration_ms, &mut after);
+                after.settle(&hosted, &**node, &mut Flush::default());
+            });
+        }
+    }
+}
+
+/// A fault in one log must not end the thread that serves the others.
+fn guarded(hosted: &Hosted, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        tracing::error!(%topic, partition, "the cleanup of this log was not finished");
+    }
+}
+
+/// The broker's clock, milliseconds since 1970.
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use barnabas_types::{Acks, Offset, TopicConfig};
+
+    use super::*;
+    use crate::testing::{Disk, node, produce, push, state, tp};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A partition that keeps at most about 200 bytes in segments of 100, and holds more.
+    fn retaining(node: &Arc<Node>, disk: &Disk, isr: &[i32]) -> Arc<Hosted> {
+        let hosted = disk.host(node, tp("t", 0));
+        let config =
+            TopicConfig { segment_bytes: 100, retention_bytes: 200, ..TopicConfig::default() };
+        let mut after = Aftermath::default();
+        hosted.configure(node.now(), &config, &mut after);
+        after.settle(&hosted, &**node, &mut Flush::default());
+        state(node, &hosted, push(1, 1, isr));
+        for sequence in 0..10 {
+            produce(node, &hosted, Acks::None, sequence, None);
+        }
+        hosted
+    }
+
+    fn clean(node: &Arc<Node>, hosted: &Arc<Hosted>) {
+        let mut after = Aftermath::default();
+        hosted.clean(node.now(), wall_ms(), i64::MAX, &mut after);
+        after.settle(hosted, &**node, &mut Flush::default());
+    }
+
+    fn segments(disk: &Disk) -> usize {
+        let names = fs::read_dir(disk.temp.path().join("t-0")).unwrap();
+        names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "log")).count()
+    }
+
+    async fn until(mut done: impl FnMut() -> bool) {
+        let wait = async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("in time");
+    }
+
+    #[tokio::test]
+    async fn r32_retention_moves_the_log_start_and_then_the_files_go() {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = retaining(&node, &disk, &[1]);
+        assert_eq!((hosted.high_watermark(), segments(&disk)), (Offset(10), 10));
+        clean(&node, &hosted);
+        until(|| hosted.consumer_view(None).unwrap().log_start > Offset(0)).await;
+        let start = hosted.consumer_view(None).unwrap().log_start;
+        assert!(start < Offset(10), "something stays");
+        let left = 10 - usize::try_from(start.0).unwrap();
+        until(|| segments(&disk) == left).await;
+        let noted = disk.temp.path().join("log-start-offset-checkpoint");
+        assert!(fs::read_to_string(noted).unwrap().contains(&format!("t 0 {start}")));
+    }
+
+    #[tokio::test]
+    async fn r32_nothing_goes_at_or_above_the_high_watermark() {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = retaining(&node, &disk, &[1, 2]);
+        assert_eq!(hosted.high_watermark(), Offset(0), "broker 2 has nothing");
+        clean(&node, &hosted);
+        assert_eq!((segments(&disk), hosted.log_start_max()), (10, Offset(0)));
+    }
+
+    #[tokio::test]
+    async fn d8_a_deleted_topic_under_cleanup_is_no_failure_of_the_disk() {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = retaining(&node, &disk, &[1]);
+        node.partitions.remove(&hosted.topic_partition);
+        hosted.retire();
+        disk.storage.delete_all(&[tp("t", 0)]).unwrap();
+        clean(&node, &hosted);
+        assert!(!disk.temp.path().join("t-0").exists());
+        let waited = tokio::time::timeout(Duration::ZERO, node.failed.taken()).await;
+        assert!(waited.is_err(), "no failure is told");
+    }
+
+    #[tokio::test]
+    async fn the_threads_look_again_and_again_until_they_are_stopped() {
+        let (node, disk) = (node(), Disk::new());
+        let mut config = crate::testing::storage_config();
+        config.retention_check_interval_ms = 1;
+        let cleanup = Cleanup::start(&node, &disk.storage, &config).unwrap();
+        let hosted = retaining(&node, &disk, &[1]);
+        until(|| hosted.consumer_view(None).unwrap().log_start > Offset(0)).await;
+        cleanup.stop();
+    }
+}
