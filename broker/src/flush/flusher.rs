@@ -9,7 +9,7 @@ use std::thread;
 use barnabas_log::{Disk, DiskFile, FlushPlan, LogDir, LogError, LogStartCheckpoint};
 use barnabas_types::{Now, Offset};
 
-use super::queue::{Queue, Starts, THREADS, Work};
+use super::queue::{Queue, Starts, THREADS, Turn, Work};
 use super::timer::Timer;
 use crate::partition::{Aftermath, Flush, Hosted, Outward, Urgency};
 
@@ -112,10 +112,10 @@ impl Drop for Flusher {
 
 impl Shared {
     fn work(&self) {
-        while let Some(work) = self.queue.take() {
+        while let Some((work, turn)) = self.queue.take() {
             self.guarded(|outward| match work {
-                Work::One(hosted, urgency) => self.one(&hosted, urgency, outward),
-                Work::Group(group) => self.group(&group, outward),
+                Work::One(hosted, _) => self.one(&hosted, turn, outward),
+                Work::Group(group) => self.group(&group, turn, outward),
                 Work::Starts(starts) => self.write_starts(starts, outward),
             });
         }
@@ -140,19 +140,17 @@ impl Shared {
         }
     }
 
-    fn one(&self, hosted: &Arc<Hosted>, urgency: Urgency, outward: &dyn Outward) {
+    fn one(&self, hosted: &Arc<Hosted>, turn: Turn<'_>, outward: &dyn Outward) {
         let mut after = Aftermath::default();
         if let Some(plan) = hosted.begin_flush(outward.now(), &mut after) {
             let result = plan.run();
             self.end(hosted, &plan, result, outward, &mut after);
         }
-        if urgency == Urgency::Background {
-            self.queue.background_done();
-        }
+        drop(turn);
         after.settle(hosted, outward, &mut Flush::default());
     }
 
-    fn group(&self, group: &[Arc<Hosted>], outward: &dyn Outward) {
+    fn group(&self, group: &[Arc<Hosted>], turn: Turn<'_>, outward: &dyn Outward) {
         let mut begun = Vec::with_capacity(group.len());
         for hosted in group {
             let mut after = Aftermath::default();
@@ -168,7 +166,8 @@ impl Shared {
                 self.end(hosted, plan, result, outward, after);
             }
         }
-        self.queue.group_done();
+        // The next group syncs while this one is answered.
+        drop(turn);
         for (hosted, _, after) in begun {
             after.settle(hosted, outward, &mut Flush::default());
         }

@@ -33,6 +33,19 @@ pub(super) enum Work {
     Starts(Starts),
 }
 
+/// A piece of work that was taken; dropped when it is done, also by a panic.
+pub(super) struct Turn<'a> {
+    queue: &'a Queue,
+    is_group: bool,
+    is_background: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.queue.done(self);
+    }
+}
+
 /// Partitions that wait for their flush. Each asks once until it is flushed, so the lists are bounded by what this broker
 /// hosts.
 #[derive(Default)]
@@ -108,14 +121,16 @@ impl Queue {
     }
 
     /// The next piece of work, waiting for one; `None` when stopped.
-    pub(super) fn take(&self) -> Option<Work> {
+    pub(super) fn take(&self) -> Option<(Work, Turn<'_>)> {
         let mut state = self.lock();
         loop {
             if state.stopped {
                 return None;
             }
             if let Some(work) = state.take() {
-                return Some(work);
+                let is_group = matches!(work, Work::Group(_));
+                let is_background = matches!(work, Work::One(_, Urgency::Background));
+                return Some((work, Turn { queue: self, is_group, is_background }));
             }
             state = match state.starts_due(Instant::now()) {
                 Some(left) => {
@@ -151,20 +166,17 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// A piece of background work is done.
-    pub(super) fn background_done(&self) {
-        self.lock().background_running -= 1;
-        // Its thread asks for the next piece itself.
-    }
-
-    /// The syncfs is done: what has gathered may go.
-    pub(super) fn group_done(&self) {
+    fn done(&self, turn: &Turn<'_>) {
+        if !turn.is_group && !turn.is_background {
+            return;
+        }
         let mut state = self.lock();
-        state.group_running = false;
-        let waiting = state.awaited.len();
+        state.background_running -= usize::from(turn.is_background);
+        state.group_running &= !turn.is_group;
+        let gathered = if turn.is_group { state.awaited.len() } else { 0 };
         drop(state);
-        // Above the limit, or for a single one, this thread takes what there is itself.
-        if (2..=PARALLEL_MAX).contains(&waiting) {
+        // This thread asks for the next piece itself; above the limit that is all there is.
+        if (2..=PARALLEL_MAX).contains(&gathered) {
             self.wake.notify_all();
         }
     }

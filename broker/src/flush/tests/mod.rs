@@ -6,6 +6,7 @@ mod gate;
 mod group;
 mod replicas;
 mod synchronous;
+mod timeout;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
