@@ -10,12 +10,16 @@ use barnabas_types::{
 };
 
 use crate::disk::{Disk, Folder};
-use crate::error::LogError;
-use crate::files::{read_text, replace, replace_durably};
+use crate::error::{At as _, LogError};
+use crate::files::{read_text, replace, replace_durably, replace_synced};
 use crate::log_dir::Meta;
+use crate::sealed::{blank_fits, comment_fits, seal_blank, seal_comment};
 
-/// Lines of a checkpoint (`0`, count, entries); `None` unless the version and the count are right.
+/// Lines of a checkpoint (`0`, count, entries); `None` unless version, count and checksum are right.
 fn entries(text: &str) -> Option<Vec<&str>> {
+    if !blank_fits(text) {
+        return None;
+    }
     let mut lines = text.lines();
     if lines.next()?.trim() != "0" {
         return None;
@@ -25,10 +29,21 @@ fn entries(text: &str) -> Option<Vec<&str>> {
     (rest.len() == count).then_some(rest)
 }
 
-/// Reads `replication-offset-checkpoint` or `recovery-point-offset-checkpoint`. A missing or damaged file is an empty one:
-/// a lower recovery point only costs a longer scan, and a high watermark is found again from the leader.
-pub(crate) fn read_offsets(path: &Path) -> Result<BTreeMap<TopicPartition, Offset>, LogError> {
-    let Some(text) = read_text(path)? else { return Ok(BTreeMap::new()) };
+/// What an offset checkpoint says.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    pub(crate) offsets: BTreeMap<TopicPartition, Offset>,
+    /// The file is there and makes no sense.
+    pub(crate) damaged: bool,
+}
+
+/// Reads an offset checkpoint. A missing or damaged file says nothing: without a recovery point a log is scanned from its
+/// beginning, a high watermark is found again from the leader, and the log start is that of the first segment.
+pub(crate) fn read_offsets(path: &Path) -> Result<Offsets, LogError> {
+    if !path.exists() {
+        return Ok(Offsets::default());
+    }
+    let text = read_text(path)?.unwrap_or_default();
     let parse = |line: &str| -> Option<(TopicPartition, Offset)> {
         let mut words = line.split_ascii_whitespace();
         let topic = TopicName::new(words.next()?).ok()?;
@@ -36,8 +51,9 @@ pub(crate) fn read_offsets(path: &Path) -> Result<BTreeMap<TopicPartition, Offse
         let offset: i64 = words.next()?.parse().ok().filter(|o| *o >= 0)?;
         words.next().is_none().then_some((TopicPartition { topic, partition }, Offset(offset)))
     };
-    let lines = entries(&text).unwrap_or_default();
-    Ok(lines.into_iter().map(parse).collect::<Option<_>>().unwrap_or_default())
+    let offsets = entries(&text).and_then(|lines| lines.into_iter().map(parse).collect());
+    let damaged = offsets.is_none();
+    Ok(Offsets { offsets: offsets.unwrap_or_default(), damaged })
 }
 
 /// Replaces an offset checkpoint durably.
@@ -51,6 +67,9 @@ pub(crate) fn write_offsets(
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {} {offset}", tp.topic, tp.partition);
     }
+    if !offsets.is_empty() {
+        seal_blank(&mut text);
+    }
     replace_durably(disk, path, text.as_bytes())
 }
 
@@ -63,7 +82,7 @@ pub(crate) fn epochs_path(dir: &Path) -> PathBuf {
 pub(crate) fn read_epochs(dir: &Path) -> Result<Option<LeaderEpochs>, LogError> {
     let Some(text) = read_text(&epochs_path(dir))? else { return Ok(None) };
     let parse = |line: &str| -> Option<EpochStart> {
-        let (epoch, start) = line.trim().split_once(' ')?;
+        let (epoch, start) = line.trim_end().split_once(' ')?;
         let epoch = LeaderEpoch(epoch.parse().ok()?);
         Some(EpochStart { epoch, start_offset: Offset(start.parse().ok().filter(|o| *o >= 0)?) })
     };
@@ -82,14 +101,29 @@ pub(crate) fn write_epochs(dir: &Folder, epochs: &LeaderEpochs) -> Result<(), Lo
     for entry in epochs.entries() {
         let _ = writeln!(text, "{} {}", entry.epoch, entry.start_offset);
     }
+    if !epochs.entries().is_empty() {
+        seal_blank(&mut text);
+    }
     replace(&dir.disk, &epochs_path(dir), text.as_bytes())
 }
 
 const PARTITION_METADATA: &str = "partition.metadata";
 
-/// The topic id that `partition.metadata` names; `None` if it is missing or unreadable.
+/// A copy of it: without a topic id nobody may look at the records of the directory (R28), so one damaged file would cost
+/// them all.
+const PARTITION_METADATA_COPY: &str = "barnabas.partition.metadata";
+
+/// The topic id that a partition's directory names, from `partition.metadata` or, if that is missing or damaged, from its
+/// copy; `None` if neither makes sense.
 pub(crate) fn read_topic_id(dir: &Path) -> Result<Option<TopicId>, LogError> {
-    let text = read_text(&dir.join(PARTITION_METADATA))?;
+    match topic_id_in(&dir.join(PARTITION_METADATA))? {
+        Some(topic_id) => Ok(Some(topic_id)),
+        None => topic_id_in(&dir.join(PARTITION_METADATA_COPY)),
+    }
+}
+
+fn topic_id_in(path: &Path) -> Result<Option<TopicId>, LogError> {
+    let text = read_text(path)?.filter(|text| comment_fits(text));
     Ok(text.and_then(|text| {
         let properties = properties(&text, ':');
         if properties.get("version") != Some(&"0") {
@@ -99,10 +133,35 @@ pub(crate) fn read_topic_id(dir: &Path) -> Result<Option<TopicId>, LogError> {
     }))
 }
 
-/// Writes `partition.metadata` durably.
+/// Writes `partition.metadata` durably, after its copy.
 pub(crate) fn write_topic_id(disk: &Disk, dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
-    let text = format!("version: 0\ntopic_id: {topic_id}\n");
+    let mut text = format!("version: 0\ntopic_id: {topic_id}\n");
+    seal_comment(&mut text);
+    // The directory is synced once, with the second.
+    replace_synced(disk, &dir.join(PARTITION_METADATA_COPY), text.as_bytes())?;
     replace_durably(disk, &dir.join(PARTITION_METADATA), text.as_bytes())
+}
+
+/// Writes both again unless both name this topic id.
+pub(crate) fn mend_topic_id(disk: &Disk, dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
+    for name in [PARTITION_METADATA, PARTITION_METADATA_COPY] {
+        if topic_id_in(&dir.join(name))? != Some(topic_id) {
+            return write_topic_id(disk, dir, topic_id);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory has nothing but (beginnings of) the files that name its topic.
+pub(crate) fn holds_no_records(dir: &Path) -> Result<bool, LogError> {
+    for entry in std::fs::read_dir(dir).at("list", dir)? {
+        let name = entry.at("list", dir)?.file_name();
+        let stem = name.to_str().map(|name| name.strip_suffix(".tmp").unwrap_or(name));
+        if !stem.is_some_and(|stem| [PARTITION_METADATA, PARTITION_METADATA_COPY].contains(&stem)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn properties(text: &str, separator: char) -> BTreeMap<&str, &str> {
@@ -164,7 +223,8 @@ mod tests {
             .into_iter()
             .collect();
         write_epochs(&dir.folder(), &epochs).unwrap();
-        assert_eq!(fs::read_to_string(epochs_path(dir.path())).unwrap(), "0\n2\n1 0\n4 30\n");
+        let text = fs::read_to_string(epochs_path(dir.path())).unwrap();
+        assert_eq!(text.trim_end(), "0\n2\n1 0\n4 30");
         assert_eq!(read_epochs(dir.path()).unwrap(), Some(epochs));
         for bad in ["", "0\n", "0\n2\n1 0\n", "0\n2\n4 30\n1 0\n", "1\n1\n1 0\n", "0\n1\nx y\n"] {
             fs::write(epochs_path(dir.path()), bad).unwrap();
@@ -178,9 +238,11 @@ mod tests {
         let path = dir.path().join("replication-offset-checkpoint");
         let tp = TopicPartition { topic: TopicName::new("a-b").unwrap(), partition: 3 };
         write_offsets(&Disk::real(), &path, &BTreeMap::from([(tp.clone(), Offset(12))])).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "0\n1\na-b 3 12\n");
-        assert_eq!(read_offsets(&path).unwrap(), BTreeMap::from([(tp, Offset(12))]));
+        assert_eq!(fs::read_to_string(&path).unwrap().trim_end(), "0\n1\na-b 3 12");
+        let read = read_offsets(&path).unwrap();
+        assert_eq!((read.offsets, read.damaged), (BTreeMap::from([(tp, Offset(12))]), false));
         fs::write(&path, "0\n2\na-b 3 12\n").unwrap();
-        assert!(read_offsets(&path).unwrap().is_empty());
+        let read = read_offsets(&path).unwrap();
+        assert!(read.offsets.is_empty() && read.damaged);
     }
 }

@@ -27,6 +27,11 @@ pub fn replace_durably(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), L
     path.parent().map_or(Ok(()), |parent| sync_dir(disk, parent))
 }
 
+/// As [`replace_durably`], without syncing the directory: whoever calls it does that.
+pub(crate) fn replace_synced(disk: &Disk, path: &Path, content: &[u8]) -> Result<(), LogError> {
+    replace_with(disk, path, content, true)
+}
+
 fn replace_with(disk: &Disk, path: &Path, content: &[u8], sync: bool) -> Result<(), LogError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");

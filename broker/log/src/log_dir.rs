@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use barnabas_types::{BrokerId, ClusterId, DirectoryId, Offset, TopicId, TopicPartition};
 
-use crate::checkpoint::{read_meta, read_topic_id, write_meta, write_topic_id};
+use crate::checkpoint::{mend_topic_id, read_meta, read_topic_id, write_meta, write_topic_id};
 use crate::config::LogConfig;
+use crate::directories::STRAY;
 use crate::disk::{Disk, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::{read_text, remove_if_there, replace_durably, sync_dir};
@@ -21,11 +22,6 @@ const LOCK: &str = ".lock";
 const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
 const BOOT_ID: &str = "barnabas.boot_id";
-/// Longest file name of the usual file systems.
-const NAME_BYTES_MAX: usize = 255;
-/// Names tried for a directory that is renamed away.
-const RENAME_TRIES_MAX: u32 = 1000;
-
 /// What `meta.properties` says: to whom the directory belongs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta {
@@ -54,7 +50,7 @@ pub struct StartKind {
 /// [`Log::close`] for each log, then [`LogDir::close`].
 #[derive(Debug)]
 pub struct LogDir {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     meta: Option<Meta>,
     /// It had no `meta.properties` when it was locked.
     is_new: bool,
@@ -167,7 +163,7 @@ impl LogDir {
 
     /// Begins a run, before any log is opened: consumes the clean-shutdown marker durably, so that a crash while loading is
     /// seen as one; decides whether the tail may be lost and makes that durable (R6, R7); removes directories whose deletion
-    /// was interrupted.
+    /// or creation was interrupted, and stray ones after [`STRAY_KEPT`].
     ///
     /// # Errors
     /// [`LogError::Io`].
@@ -202,7 +198,7 @@ impl LogDir {
         }
         self.shared.progress.begin(partitions.len());
         self.shared.begin(partitions, clean)?;
-        self.remove_deleted()?;
+        self.sweep()?;
         Ok(StartKind { clean, tail_lost: self.is_tail_lost() })
     }
 
@@ -222,6 +218,13 @@ impl LogDir {
     pub fn clear_tail_lost(&self) -> Result<(), LogError> {
         remove_if_there(self.disk(), &self.path().join(TAIL_LOST))?;
         sync_dir(self.disk(), self.path())
+    }
+
+    /// The checkpoints of the directory that made no sense when it was locked: they were taken for empty ones. Worth a
+    /// warning: without recovery points logs are scanned whole, without log starts deleted records may be there again.
+    #[must_use]
+    pub fn damaged_checkpoints(&self) -> &[PathBuf] {
+        &self.shared.damaged
     }
 
     /// Whether the lost-tail mark is set. Opening a log may set it: [`Recovery::tail_lost`](crate::Recovery::tail_lost).
@@ -254,7 +257,7 @@ impl LogDir {
         Ok(found)
     }
 
-    fn directories(&self) -> Result<Vec<(String, PathBuf)>, LogError> {
+    pub(crate) fn directories(&self) -> Result<Vec<(String, PathBuf)>, LogError> {
         let path = self.path();
         let mut found = Vec::new();
         for entry in fs::read_dir(path).at("list", path)? {
@@ -284,7 +287,7 @@ impl LogDir {
         if dir.exists() {
             let found = read_topic_id(&dir)?;
             if found != Some(topic_id) {
-                self.rename_away(partition, found, "stray")?;
+                self.rename_away(partition, found, STRAY)?;
             }
         }
         if !dir.exists() {
@@ -292,6 +295,8 @@ impl LogDir {
             self.disk().create_dir(&dir).at("create directory", &dir)?;
             write_topic_id(self.disk(), &dir, topic_id)?;
             sync_dir(self.disk(), self.path())?;
+        } else {
+            mend_topic_id(self.disk(), &dir, topic_id)?;
         }
         self.shared.settle_log_start(partition)?;
         let noted = self.shared.opening(partition);
@@ -299,108 +304,6 @@ impl LogDir {
         let opened = Log::open(Arc::clone(&self.shared), partition.clone(), dir, config, noted);
         self.shared.progress.opened();
         opened
-    }
-
-    /// Deletes a partition's directory; see [`LogDir::delete_all`].
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub fn delete(&self, partition: &TopicPartition) -> Result<(), LogError> {
-        self.delete_all(std::slice::from_ref(partition))
-    }
-
-    /// Deletes the directories of partitions: renamed first, so that a crash in the middle leaves no half partition. Drop
-    /// their [`Log`]s before. That there is no such directory is fine.
-    ///
-    /// One sync of the directory and one write of each checkpoint for all of them: for a thousand partitions one by one
-    /// it would be thousands, while which the broker obeys no other push.
-    ///
-    /// # Errors
-    /// [`LogError::Io`]: the first; the others are deleted nevertheless, and what was renamed is removed at the next start.
-    pub fn delete_all(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
-        let mut renamed = Vec::new();
-        let mut result = Ok(());
-        for partition in partitions {
-            let dir = self.path().join(partition.to_string());
-            if dir.exists() {
-                let target =
-                    read_topic_id(&dir).and_then(|id| self.rename(partition, id, "delete"));
-                match target {
-                    Ok(target) => renamed.push(target),
-                    Err(error) => result = result.and(Err(error)),
-                }
-            }
-        }
-        if !renamed.is_empty() {
-            sync_dir(self.disk(), self.path())?;
-        }
-        self.shared.forget(partitions)?;
-        for dir in renamed {
-            result = result.and(self.disk().remove_dir_all(&dir).at("remove", &dir));
-        }
-        result
-    }
-
-    /// Renames a stray directory of this partition's name away (R28), as [`LogDir::open`] does. That there is none is fine.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub fn set_aside(&self, partition: &TopicPartition) -> Result<(), LogError> {
-        let dir = self.path().join(partition.to_string());
-        if dir.exists() {
-            self.rename_away(partition, read_topic_id(&dir)?, "stray")?;
-        }
-        Ok(())
-    }
-
-    /// Renames a partition's directory to `NAME.ID-SUFFIX` durably.
-    fn rename_away(
-        &self,
-        partition: &TopicPartition,
-        topic_id: Option<TopicId>,
-        suffix: &str,
-    ) -> Result<PathBuf, LogError> {
-        let target = self.rename(partition, topic_id, suffix)?;
-        sync_dir(self.disk(), self.path())?;
-        self.shared.forget(std::slice::from_ref(partition))?;
-        Ok(target)
-    }
-
-    /// As [`LogDir::rename_away`], without the durable part.
-    fn rename(
-        &self,
-        partition: &TopicPartition,
-        topic_id: Option<TopicId>,
-        suffix: &str,
-    ) -> Result<PathBuf, LogError> {
-        let name = partition.to_string();
-        let dir = self.path().join(&name);
-        let id = topic_id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-        let mut target = dir.clone();
-        for number in 0..RENAME_TRIES_MAX {
-            let end = if number == 0 {
-                format!(".{id}-{suffix}")
-            } else {
-                format!(".{id}.{number}-{suffix}")
-            };
-            // Topic names may be as long as file names: then the name gives way, as in Kafka.
-            let kept = name.len().min(NAME_BYTES_MAX - end.len());
-            target = self.path().join(format!("{}{end}", &name[..kept]));
-            if !target.exists() {
-                break;
-            }
-        }
-        self.disk().rename(&dir, &target).at("rename", &dir)?;
-        Ok(target)
-    }
-
-    fn remove_deleted(&self) -> Result<(), LogError> {
-        for (name, dir) in self.directories()? {
-            if name.ends_with("-delete") && name.contains('.') {
-                self.disk().remove_dir_all(&dir).at("remove", &dir)?;
-            }
-        }
-        Ok(())
     }
 
     /// The high watermark that was checkpointed for a partition, exclusive.

@@ -22,6 +22,8 @@ const LOG_STARTS: &str = "log-start-offset-checkpoint";
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
+    /// Checkpoints that made no sense.
+    pub(crate) damaged: Vec<PathBuf>,
     pub(crate) progress: Arc<RecoveryProgress>,
     path: PathBuf,
     state: Mutex<State>,
@@ -50,14 +52,23 @@ pub(crate) struct State {
 impl Shared {
     /// Reads what the checkpoints of a directory say.
     pub(crate) fn read(disk: Disk, path: &Path) -> Result<Self, LogError> {
+        let mut damaged = Vec::new();
+        let mut read = |name: &str| -> Result<_, LogError> {
+            let found = read_offsets(&path.join(name))?;
+            damaged.extend(found.damaged.then(|| path.join(name)));
+            Ok(found)
+        };
+        let points = read(RECOVERY_POINTS)?;
         let state = State {
-            high_watermarks: read_offsets(&path.join(HIGH_WATERMARKS))?,
-            recovery_points: read_offsets(&path.join(RECOVERY_POINTS))?,
-            log_starts: read_offsets(&path.join(LOG_STARTS))?,
+            high_watermarks: read(HIGH_WATERMARKS)?.offsets,
+            log_starts: read(LOG_STARTS)?.offsets,
+            recovery_points: points.offsets,
+            points_lost: points.damaged,
             ..State::default()
         };
         Ok(Self {
             disk,
+            damaged,
             progress: Arc::default(),
             path: path.to_owned(),
             state: Mutex::new(state),

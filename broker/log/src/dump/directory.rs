@@ -67,7 +67,7 @@ pub(super) fn dump(dir: &Path, options: Options, out: &mut Out<'_>) -> Result<()
     for (path, kind) in &listing.named {
         dump_file(path, *kind, options, out)?;
     }
-    let read = |name: &str| read_offsets(&dir.join(name)).unwrap_or_default();
+    let read = |name: &str| read_offsets(&dir.join(name)).unwrap_or_default().offsets;
     let recovery_points = read("recovery-point-offset-checkpoint");
     let log_starts = read("log-start-offset-checkpoint");
     out.muted = !options.deep;

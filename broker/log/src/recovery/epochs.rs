@@ -46,7 +46,13 @@ pub(super) fn settle(
         // What lies below the log start has no entry any more.
         let next_starts = scanned.runs.iter().skip(1).map(|run| Some(run.start_offset.0));
         let mut runs = scanned.runs.iter().zip(next_starts.chain([None]));
-        if runs.all(|(run, next)| next.is_some_and(|next| next <= scanned.log_start) || fits(run)) {
+        // They may begin above it if the log start was lost and is an older one now.
+        let covers =
+            end <= scanned.log_start || epochs.epoch_at(Offset(scanned.log_start)).is_some();
+        if covers
+            && runs
+                .all(|(run, next)| next.is_some_and(|next| next <= scanned.log_start) || fits(run))
+        {
             settled = Some(epochs);
         }
     }
@@ -63,6 +69,8 @@ fn of_batches(
 ) -> Result<LeaderEpochs, LogError> {
     let dir = scanner.dir;
     let mut epochs = LeaderEpochs::new();
+    // The first epoch begins with the log, also where compaction has removed its first records.
+    let mut from = log_start;
     for segment in segments {
         let file = segment.any_file(dir)?;
         let mut walk = Walk::new(&file, segment.size, 0, LOOKUP_CHUNK_BYTES);
@@ -70,7 +78,9 @@ fn of_batches(
             walk.next().at("read", &path_of(dir, segment.base, "log"))?
         {
             scanner.progress.check()?;
-            epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset));
+            let start = header.base_offset.min(from);
+            epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(start));
+            from = i64::MAX;
         }
     }
     epochs.truncate_from_start(Offset(log_start));

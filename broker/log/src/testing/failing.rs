@@ -44,8 +44,8 @@ struct State {
     rules: Vec<Rule>,
     /// Bytes that may still be written; `None`: any number.
     room: Option<usize>,
-    /// Changes that were refused.
-    refused: usize,
+    /// Changes that were made or passed on, by their kinds.
+    passed: Vec<Kind>,
 }
 
 /// Fails single changes by rules, and runs out of room. What it lets pass may go on to another watcher.
@@ -99,10 +99,10 @@ impl Failing {
         self.state().room = bytes;
     }
 
-    /// How many changes were refused so far.
+    /// How many changes of a kind were let pass so far.
     #[must_use]
-    pub fn refused(&self) -> usize {
-        self.state().refused
+    pub fn count(&self, kind: Kind) -> usize {
+        self.state().passed.iter().filter(|passed| **passed == kind).count()
     }
 }
 
@@ -138,14 +138,12 @@ impl State {
                 return Ok(Verdict::Shorten(written));
             } else {
                 self.rules.remove(at);
-                self.refused += 1;
                 return Err(io::Error::from_raw_os_error(EIO));
             }
         }
         if let Some(room) = &mut self.room {
             let needs = matches!(op, Op::Create { .. } | Op::Write { .. } | Op::CreateDir(_));
             if needs && *room == 0 {
-                self.refused += 1;
                 return Err(io::Error::from_raw_os_error(ENOSPC));
             }
             let written = length.min(*room);
@@ -154,6 +152,7 @@ impl State {
                 return Ok(Verdict::Shorten(written));
             }
         }
+        self.passed.extend(kind_of(op).map(|(kind, _)| kind));
         Ok(Verdict::Perform)
     }
 }

@@ -3,12 +3,15 @@
 mod directory;
 mod dump;
 mod flushing;
+mod log_start;
 mod producer_steps;
 mod producers;
 mod property;
 mod reading;
 mod recovery;
+mod side_files;
 mod snapshots;
 mod times;
+mod trouble;
 mod truncation;
 mod world;

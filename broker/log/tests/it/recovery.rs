@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 
-use barnabas_log::{BatchError, Log, LogConfig, LossCause};
+use barnabas_log::{BatchError, LogConfig, LossCause};
 use barnabas_types::{LeaderEpoch, Offset};
 
 use crate::world::{TINY, World, append, assert_whole, batches, read_all, segment_files};
@@ -135,77 +135,6 @@ fn d2_garbage_after_a_clean_stop_is_cut_too() {
     assert_eq!(log.log_end(), Offset(5));
     assert_eq!(fs::metadata(&path).unwrap().len(), good as u64);
     assert_whole(&log);
-}
-
-fn everything(log: &Log) -> (Vec<u8>, Offset, String) {
-    let bytes = read_all(log, log.log_start(), 1 << 20);
-    // Each offset by itself: here the indexes are followed.
-    for offset in log.log_start().0..log.log_end().0 {
-        let mut found = Vec::new();
-        log.read(Offset(offset), log.log_end(), 1).unwrap().unwrap().read_into(&mut found).unwrap();
-        let header = batches(&found)[0];
-        assert!(header.base_offset <= offset && offset <= header.last_offset());
-    }
-    (bytes, log.log_end(), format!("{:?}", log.epochs()))
-}
-
-#[test]
-fn side_files_are_caches() {
-    let world = World::new("caches", TINY);
-    for clean in [true, false] {
-        let (dir, mut log) = world.start();
-        for i in 0..12 {
-            append(&mut log, 2, 20, i / 3);
-        }
-        let before = everything(&log);
-        log.close().unwrap();
-        dir.close(true).unwrap();
-        drop(dir);
-        let marker = world.path().join(".kafka_cleanshutdown");
-        let side = |p: &std::path::PathBuf| {
-            let name = p.file_name().unwrap().to_str().unwrap();
-            name.ends_with("index") || name == "leader-epoch-checkpoint"
-        };
-        let files: Vec<_> = fs::read_dir(world.partition())
-            .unwrap()
-            .map(|e| e.unwrap().path())
-            .filter(side)
-            .collect();
-        assert!(files.len() > 6);
-        for path in files {
-            let content = fs::read(&path).unwrap();
-            let mut flipped = content.clone();
-            if let Some(byte) = flipped.last_mut() {
-                *byte ^= 0x04;
-            }
-            let variants = [
-                Some(vec![]),
-                Some(content[..content.len() / 2].to_vec()),
-                Some(vec![0; 24]),
-                Some(flipped),
-                None,
-            ];
-            for variant in variants {
-                match &variant {
-                    Some(bytes) => fs::write(&path, bytes).unwrap(),
-                    None => fs::remove_file(&path).unwrap(),
-                }
-                if clean {
-                    fs::write(&marker, "").unwrap();
-                }
-                let (dir, mut log) = world.start();
-                assert_eq!(log.recovery().losses, [], "{} {variant:?}", path.display());
-                let after = everything(&log);
-                assert_eq!((&after.0, after.1), (&before.0, before.1), "{}", path.display());
-                let last = log.offset_for_timestamp(before.1.0 * 10 - 30, before.1);
-                assert!(last.is_ok(), "{}", path.display());
-                log.close().unwrap();
-                drop(dir);
-                fs::write(&path, &content).unwrap();
-            }
-        }
-        let _ = fs::remove_dir_all(world.partition());
-    }
 }
 
 #[test]
