@@ -21,6 +21,7 @@ pub mod batch;
 mod check;
 mod checkpoint;
 mod codec;
+mod compaction;
 mod config;
 mod directories;
 mod disk;
@@ -55,6 +56,10 @@ pub use check::{
     validate_produce,
 };
 pub use codec::{Codec, RECORDS_BYTES_MAX};
+pub use compaction::{
+    Compacted, CompactionPlan, Ended, Pace, Round, StopSignal, Throttle, Unhurried, WithLog,
+    compact,
+};
 pub use config::LogConfig;
 pub use directories::STRAY_KEPT;
 pub use disk::{Disk, DiskFile, Faults, Op, Verdict};

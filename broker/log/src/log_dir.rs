@@ -362,6 +362,21 @@ impl LogDir {
         LogStartCheckpoint { shared: self.shared.clone() }
     }
 
+    /// Up to where a partition was compacted, exclusive: its first dirty offset.
+    #[must_use]
+    pub fn cleaned_up_to(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.shared.cleaned_up_to(partition)
+    }
+
+    /// Checkpoints the first dirty offsets of compacted logs durably (`cleaner-offset-checkpoint`). One that is lost costs
+    /// that a part is compacted again.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn write_cleaner_points(&self) -> Result<(), LogError> {
+        self.shared.write_cleaner_points()
+    }
+
     /// Ends a run: writes the recovery points, the log starts and, if wanted and if every log on disk was flushed and closed, the
     /// clean-shutdown marker. Returns whether the marker was written.
     ///

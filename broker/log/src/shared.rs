@@ -17,6 +17,7 @@ pub(crate) const TAIL_LOST: &str = "barnabas.tail_lost";
 const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
 pub(crate) const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 const LOG_STARTS: &str = "log-start-offset-checkpoint";
+const CLEANER_POINTS: &str = "cleaner-offset-checkpoint";
 
 /// What a directory's logs share with it.
 #[derive(Debug)]
@@ -39,6 +40,10 @@ pub(crate) struct State {
     pub(crate) log_starts: BTreeMap<TopicPartition, Offset>,
     /// Partitions whose noted log start is not durable yet.
     pub(crate) starts_unwritten: BTreeSet<TopicPartition>,
+    /// First dirty offsets of compacted logs.
+    pub(crate) cleaner_points: BTreeMap<TopicPartition, Offset>,
+    /// Logs of which a compaction is planned or under way.
+    pub(crate) compacting: BTreeSet<TopicPartition>,
     /// Logs whose sync failed in this process, with what was flushed before (R38).
     pub(crate) failed_syncs: BTreeMap<TopicPartition, Offset>,
     /// The recovery points of before this run could not be read: what has none may hold anything.
@@ -62,6 +67,7 @@ impl Shared {
         let state = State {
             high_watermarks: read(HIGH_WATERMARKS)?.offsets,
             log_starts: read(LOG_STARTS)?.offsets,
+            cleaner_points: read(CLEANER_POINTS)?.offsets,
             recovery_points: points.offsets,
             points_lost: points.damaged,
             ..State::default()
@@ -115,8 +121,8 @@ impl Shared {
         self.state().recovery_points.insert(tp.clone(), to);
     }
 
-    /// Before the log is cut to `end`: lowers its recovery point (R16) and its high watermark durably, so that they never
-    /// lie above what it holds.
+    /// Before the log is cut to `end`: lowers its recovery point (R16), its high watermark and its first dirty offset durably,
+    /// so that they never lie above what it holds.
     pub(crate) fn lower_to(&self, tp: &TopicPartition, end: Offset) -> Result<(), LogError> {
         let lower = |map: &mut BTreeMap<TopicPartition, Offset>| match map.get_mut(tp) {
             Some(noted) if *noted > end => {
@@ -125,12 +131,19 @@ impl Shared {
             }
             _ => false,
         };
-        let (point, mark) = {
-            let mut state = self.state();
-            (lower(&mut state.recovery_points), lower(&mut state.high_watermarks))
+        let (point, mark, clean) = {
+            let state = &mut *self.state();
+            (
+                lower(&mut state.recovery_points),
+                lower(&mut state.high_watermarks),
+                lower(&mut state.cleaner_points),
+            )
         };
         if point {
             self.write_recovery_points()?;
+        }
+        if clean {
+            self.write_cleaner_points()?;
         }
         if mark { self.write_high_watermarks() } else { Ok(()) }
     }
@@ -229,7 +242,8 @@ impl Shared {
 
     /// The directories of these partitions are gone: nothing that was noted of them holds for later ones of the same names.
     pub(crate) fn forget(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
-        let (mut had_mark, mut had_point, mut had_start) = (false, false, false);
+        let (mut had_mark, mut had_point, mut had_start, mut had_clean) =
+            (false, false, false, false);
         {
             let mut state = self.state();
             for tp in partitions {
@@ -238,6 +252,7 @@ impl Shared {
                 had_mark |= state.high_watermarks.remove(tp).is_some();
                 had_point |= state.recovery_points.remove(tp).is_some();
                 had_start |= state.log_starts.remove(tp).is_some();
+                had_clean |= state.cleaner_points.remove(tp).is_some();
                 state.starts_unwritten.remove(tp);
                 state.failed_syncs.remove(tp);
             }
@@ -248,7 +263,33 @@ impl Shared {
         if had_point {
             self.write_recovery_points()?;
         }
+        if had_clean {
+            self.write_cleaner_points()?;
+        }
         if had_start { self.write_log_starts() } else { Ok(()) }
+    }
+
+    /// Up to where a log was compacted, exclusive.
+    pub(crate) fn cleaned_up_to(&self, tp: &TopicPartition) -> Option<Offset> {
+        self.state().cleaner_points.get(tp).copied()
+    }
+
+    /// Notes up to where a log was compacted; [`LogDir::write_cleaner_points`] makes it durable.
+    pub(crate) fn set_cleaned_up_to(&self, tp: &TopicPartition, to: Offset) {
+        self.state().cleaner_points.insert(tp.clone(), to);
+    }
+
+    /// Writes the first dirty offsets durably.
+    pub(crate) fn write_cleaner_points(&self) -> Result<(), LogError> {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let points = self.state().cleaner_points.clone();
+        write_offsets(&self.disk, &self.path.join(CLEANER_POINTS), &points)
+    }
+
+    /// The right to compact a log; `None` while somebody has it.
+    pub(crate) fn begin_compacting(self: &Arc<Self>, tp: &TopicPartition) -> Option<Compacting> {
+        let begun = self.state().compacting.insert(tp.clone());
+        begun.then(|| Compacting { shared: Arc::clone(self), topic_partition: tp.clone() })
     }
 
     /// Writes the high watermarks durably.
@@ -256,5 +297,18 @@ impl Shared {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let marks = self.state().high_watermarks.clone();
         write_offsets(&self.disk, &self.path.join(HIGH_WATERMARKS), &marks)
+    }
+}
+
+/// The right to compact a log, as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Compacting {
+    shared: Arc<Shared>,
+    topic_partition: TopicPartition,
+}
+
+impl Drop for Compacting {
+    fn drop(&mut self) {
+        self.shared.state().compacting.remove(&self.topic_partition);
     }
 }

@@ -209,6 +209,11 @@ impl Producers {
         })
     }
 
+    /// Producer ids with the last offset that each is known to have written.
+    pub(crate) fn last_offsets(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.entries.iter().map(|(&id, entry)| (id, entry.last_offset()))
+    }
+
     /// Forgets the batches that end above `end`. `false` if a producer would be left without any batch: then the table does
     /// not say what it wrote before, and must be read from the log again. (The batches that remain are enough: a producer has
     /// no more in flight than are remembered, so what lies before them was answered.)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::scan::{From, Scanner, seal};
+use crate::compaction::finish_swaps;
 use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::files::remove_if_there;
@@ -27,8 +28,9 @@ struct Files {
     indexes: Vec<&'static str>,
 }
 
-/// Lists a directory; removes temporary files and what has no segment (any more).
+/// Lists a directory; ends a compaction's swaps before, and removes temporary files and what has no segment (any more).
 pub(super) fn list(dir: &Folder) -> Result<Listed, LogError> {
+    let removed = finish_swaps(dir)?;
     let mut found: BTreeMap<i64, Files> = BTreeMap::new();
     let mut snapshots = Vec::new();
     for entry in fs::read_dir(&dir.path).at("list", dir)? {
@@ -50,8 +52,7 @@ pub(super) fn list(dir: &Folder) -> Result<Listed, LogError> {
         }
     }
     snapshots.sort_unstable();
-    let mut listed =
-        Listed { segments: Vec::new(), indexed: Vec::new(), snapshots, removed: false };
+    let mut listed = Listed { segments: Vec::new(), indexed: Vec::new(), snapshots, removed };
     for (base, files) in found {
         if !files.log {
             for kind in files.indexes {

@@ -1,8 +1,10 @@
 //! The log through its public face: what it holds after appends, reads, truncations, crashes and restarts.
 
+mod compaction;
 mod directory;
 mod dump;
 mod flushing;
+mod keyed;
 mod log_start;
 mod producer_steps;
 mod producers;
