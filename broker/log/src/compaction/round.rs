@@ -90,7 +90,7 @@ pub fn compact(
         // Files that go away or shrink under a reader are no failure if their log did.
         Err(Stop::Error(error)) => {
             let mut present = false;
-            with_log(&mut |log| present = plan.is_of(log));
+            with_log(&mut |log| present = plan.is_of(log) && plan.is_all_of(log));
             let fenced = matches!(error, LogError::Fenced);
             if present || !(fenced || is_of_the_past(&error)) {
                 return Err(error.or_full());
@@ -152,6 +152,12 @@ impl CompactionPlan {
             groups.push(&sources[first..]);
         }
         groups
+    }
+
+    /// Whether no segment went below a log start.
+    fn is_all_of(&self, log: &Log) -> bool {
+        let first = log.segments.first().map_or(i64::MAX, |s| s.base);
+        self.sources.first().is_none_or(|source| source.base >= first)
     }
 
     fn open(&self, source: &Source) -> Result<(File, PathBuf), LogError> {

@@ -37,7 +37,8 @@ fn the_last_record_of_each_key_stays_at_its_offset() {
     let active: i64 = active.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     assert_eq!(done.ended, Ended::UpTo(Offset(active)));
     assert_eq!(keyed.dir().cleaned_up_to(&tp("t")), Some(Offset(active)));
-    assert!(keyed.log().segment_count() < segments / 2 && keyed.log().size_bytes() < size / 2);
+    assert_eq!(keyed.log().segment_count(), segments, "full ones have room for themselves only");
+    assert!(keyed.log().size_bytes() < size / 4);
     assert!(done.removed_records > 0 && done.records > done.removed_records);
     keyed.check();
     keyed.check_reads();
@@ -48,6 +49,16 @@ fn the_last_record_of_each_key_stays_at_its_offset() {
     below.for_each(|(_, (key, _))| *of_key.entry(key).or_default() += 1);
     assert!(of_key.values().all(|count| *count == 1), "{of_key:?}");
     assert!(keyed.compact().is_none(), "nothing is dirty any more");
+    // What is left of them is made into few by the next round.
+    let mut random = Random(8);
+    for _ in 0..20 {
+        keyed.append_some(&mut random, 10);
+    }
+    keyed.flush_all();
+    keyed.compact().unwrap();
+    assert!(keyed.log().segment_count() < segments / 2);
+    keyed.check();
+    keyed.check_reads();
 }
 
 #[test]
@@ -302,6 +313,7 @@ fn d8_whatever_comes_between_overtakes_a_compaction() {
             let mut keyed = filled("between", COMPACTED, 100, 6);
             let round = keyed.log().compaction_plan(Offset(keyed.end)).unwrap();
             let round = round.due(keyed.now_ms).unwrap().unwrap();
+            keyed.untouched_from = keyed.end;
             assert!(keyed.log().compaction_plan(Offset(keyed.end)).is_none(), "one at a time");
             let (dir, log) = keyed.open.as_mut().unwrap();
             let log = std::cell::RefCell::new(log);
@@ -314,14 +326,15 @@ fn d8_whatever_comes_between_overtakes_a_compaction() {
             let exists = keyed.log().directory().exists();
             assert!(!exists || leftovers(keyed.log().directory()).is_empty(), "{name} at {at}");
             match name {
-                "cut" => {
+                // A cut below the high watermark, as only an unclean election orders it: if segments were swapped before,
+                // records are gone for the sake of later ones that were cut.
+                "cut" if at < 100 => {
                     let end = keyed.log().log_end().0;
                     keyed.cut_model(end);
                     keyed.check();
                 }
                 "retained" => {
                     keyed.records = keyed.records.split_off(&60);
-                    keyed.untouched_from = 0;
                     keyed.check();
                 }
                 _ => {}
@@ -380,7 +393,7 @@ fn a_full_or_failing_disk_leaves_the_log_as_it_was() {
         (Kind::Rename, "log.swap", false),
         (Kind::Rename, "log.deleted", true),
         (Kind::Rename, "0.index", true),
-        (Kind::Rename, "0.log", true),
+        (Kind::Rename, "00000000000000000000.log", true),
         (Kind::Remove, "log.deleted", false),
     ] {
         let mut keyed = filled("failing", LogConfig { segment_bytes: 500, ..COMPACTED }, 60, 6);
@@ -389,7 +402,8 @@ fn a_full_or_failing_disk_leaves_the_log_as_it_was() {
         let failing = Failing::new();
         keyed.start(failing.disk());
         keyed.flush_all();
-        failing.fail(kind, path, 0);
+        // The first segment's own name comes after its `.swap`.
+        failing.fail(kind, path, usize::from(path.ends_with("00.log")));
         let error = keyed.compact_with(1 << 20, &mut Unhurried).unwrap();
         assert!(matches!(error, Err(LogError::Io { .. })), "{kind:?} {path}: {error:?}");
         assert_eq!(failing.refused(), 1, "{kind:?} {path}");
@@ -473,7 +487,7 @@ fn a_crash_at_any_step_of_a_swap_leaves_the_old_or_the_new() {
     keyed.start(Disk::with_faults(watching.clone()));
     keyed.flush_all();
     let from = watching.count.load(std::sync::atomic::Ordering::Relaxed);
-    let (old, _) = (all_records(&read_all(keyed.log(), Offset(0), 1 << 20)), ());
+    let old = all_records(&read_all(keyed.log(), Offset(0), 1 << 20));
     assert!(matches!(keyed.compact().unwrap().ended, Ended::UpTo(_)));
     watching.copy();
     let until = watching.count.load(std::sync::atomic::Ordering::Relaxed);
