@@ -55,6 +55,7 @@ pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
             replica_fetch_max_bytes: 1 << 20,
             replica_fetch_response_max_bytes: 10 << 20,
             socket_request_max_bytes: 10 << 20,
+            shown: Vec::new().into(),
         },
         view,
         membership,

@@ -104,6 +104,15 @@ impl Znodes {
         Ok(())
     }
 
+    /// Replaces a node's content, whatever its version (to play an operator's part).
+    ///
+    /// # Errors
+    /// ZooKeeper refuses.
+    pub async fn set(&self, path: &str, data: &[u8]) -> Outcome<()> {
+        self.client.set_data(path, data, None).await?;
+        Ok(())
+    }
+
     /// Id and epoch of the controller, `None` while there is none.
     ///
     /// # Errors

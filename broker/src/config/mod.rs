@@ -6,9 +6,11 @@ mod address;
 mod error;
 mod keys;
 mod settings;
+mod shown;
 mod yaml;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
@@ -17,6 +19,7 @@ pub use address::{HostPort, ZooKeeperConnect};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key};
 use settings::Settings;
+pub use shown::Shown;
 
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,7 +51,7 @@ pub struct BrokerConfig {
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
     /// What holds for topics that do not say: every topic setting has a key here
-    /// ([`barnabas_proto::topic_config::Setting::broker_key`]).
+    /// ([`barnabas_types::topic_config::Setting::broker_key`]).
     pub topic: TopicConfig,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: u64,
@@ -64,6 +67,8 @@ pub struct BrokerConfig {
     pub socket_request_max_bytes: u32,
     /// What concerns the log directories as a whole.
     pub storage: StorageConfig,
+    /// Every setting, as administrators are shown it.
+    pub shown: Arc<[Shown]>,
 }
 
 /// Settings of the log directories and of the threads that work on them.
@@ -110,6 +115,7 @@ impl BrokerConfig {
         let admin_listener = s.address("admin.listener")?;
         let bytes = 1_073_741_824;
         let hour = 3_600_000;
+        let topic = topic_defaults(&s)?;
         let config = Self {
             broker_id: BrokerId(s.number("broker.id", 0, i32::MAX.into())?),
             log_dirs: s.directories("log.dirs")?,
@@ -130,7 +136,8 @@ impl BrokerConfig {
             rack: s.text("broker.rack")?,
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
-            topic: topic_defaults(&s)?,
+            shown: shown::shown(&s, &topic)?.into(),
+            topic,
             replica_lag_time_max_ms: s.number("replica.lag.time.max.ms", 100, hour)?,
             replica_fetch_wait_max_ms: s.number("replica.fetch.wait.max.ms", 1, 60_000)?,
             replica_fetch_max_bytes: s.number("replica.fetch.max.bytes", 1024, bytes)?,

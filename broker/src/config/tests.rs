@@ -93,6 +93,7 @@ fn every_key_is_read() {
                 cleaner_io_max_bytes_per_second: 10_000,
                 producer_id_expiration_ms: 11,
             },
+            shown: config.shown.clone(),
         }
     );
 }

@@ -1,11 +1,14 @@
 //! Kafka's requests, one file per API key. What is served, in which versions, is the table in `barnabas-wire`.
 
+mod alter_configs;
 mod api_versions;
 mod create_topics;
 mod delete_records;
 mod delete_topics;
+mod describe_configs;
 mod error_codes;
 mod fetch;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
@@ -84,6 +87,15 @@ pub(crate) fn handle(
         Request::DeleteRecords(request) => delete_records::handle(context, request, flush),
         Request::InitProducerId(request) => {
             later(context, init_producer_id::handle(context.node.clone(), request))
+        }
+        Request::DescribeConfigs(request) => {
+            answer(context, &describe_configs::handle(context, &request))
+        }
+        Request::AlterConfigs(request) => {
+            later(context, alter_configs::handle(context.node.clone(), request))
+        }
+        Request::IncrementalAlterConfigs(request) => {
+            later(context, incremental_alter_configs::handle(context.node.clone(), request))
         }
         Request::ReplicaFetch(_) => Err("a follower's fetch outside a session".to_owned()),
         _ => Err("a request without a handler".to_owned()),

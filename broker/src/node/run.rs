@@ -272,6 +272,7 @@ fn options(config: &BrokerConfig) -> Options {
         replica_fetch_max_bytes: config.replica_fetch_max_bytes,
         replica_fetch_response_max_bytes: config.replica_fetch_response_max_bytes,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
+        shown: config.shown.clone(),
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
+use crate::config::Shown;
 use crate::control::{FailedReports, Proposals};
 use crate::follower::Followers;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
@@ -28,6 +29,8 @@ pub struct Options {
     pub replica_fetch_response_max_bytes: u32,
     /// `socket.request.max.bytes`: the largest produce frame.
     pub socket_request_max_bytes: usize,
+    /// Every setting of this broker, as administrators are shown it.
+    pub shown: Arc<[Shown]>,
 }
 
 /// The shared state of a broker.

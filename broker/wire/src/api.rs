@@ -24,6 +24,12 @@ pub enum ApiKey {
     InitProducerId = 22,
     /// End offset of a leader epoch (KIP-101, KIP-320).
     OffsetForLeaderEpoch = 23,
+    /// Settings of topics and brokers (KIP-133, KIP-226, KIP-569).
+    DescribeConfigs = 32,
+    /// Replace a topic's settings (KIP-133).
+    AlterConfigs = 33,
+    /// Change a topic's settings key by key (KIP-339).
+    IncrementalAlterConfigs = 44,
     /// Between brokers only, never advertised: a follower's fetch with its flushed offset and the topic's incarnation,
     /// for which Kafka's Fetch has no place (R15, R27).
     ReplicaFetch = 32001,
@@ -75,7 +81,7 @@ const fn api(
 /// Every advertised key, in the order of their numbers.
 ///
 /// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
-pub const SERVED: [Api; 10] = [
+pub const SERVED: [Api; 13] = [
     api(ApiKey::Produce, (0, 3, 9), 9, 10_000, FrameClass::Produce),
     api(ApiKey::Fetch, (4, 4, 12), 12, 10_000, FrameClass::Other),
     api(ApiKey::ListOffsets, (1, 1, 7), 6, 100_000, FrameClass::Other),
@@ -86,6 +92,9 @@ pub const SERVED: [Api; 10] = [
     api(ApiKey::DeleteRecords, (0, 0, 2), 2, 100_000, FrameClass::Other),
     api(ApiKey::InitProducerId, (0, 0, 4), 2, 1_000, FrameClass::Small),
     api(ApiKey::OffsetForLeaderEpoch, (2, 2, 4), 4, 100_000, FrameClass::Other),
+    api(ApiKey::DescribeConfigs, (1, 1, 4), 4, 100_000, FrameClass::Other),
+    api(ApiKey::AlterConfigs, (0, 0, 2), 2, 100_000, FrameClass::Other),
+    api(ApiKey::IncrementalAlterConfigs, (0, 0, 1), 1, 100_000, FrameClass::Other),
 ];
 
 /// Our own request between brokers: version 0 only, in no advertised list.
@@ -122,6 +131,9 @@ impl ApiKey {
             ApiKey::DeleteRecords => "DeleteRecords",
             ApiKey::InitProducerId => "InitProducerId",
             ApiKey::OffsetForLeaderEpoch => "OffsetForLeaderEpoch",
+            ApiKey::DescribeConfigs => "DescribeConfigs",
+            ApiKey::AlterConfigs => "AlterConfigs",
+            ApiKey::IncrementalAlterConfigs => "IncrementalAlterConfigs",
             ApiKey::ReplicaFetch => "ReplicaFetch",
         }
     }
@@ -140,6 +152,9 @@ impl ApiKey {
             ApiKey::DeleteRecords => &SERVED[7],
             ApiKey::InitProducerId => &SERVED[8],
             ApiKey::OffsetForLeaderEpoch => &SERVED[9],
+            ApiKey::DescribeConfigs => &SERVED[10],
+            ApiKey::AlterConfigs => &SERVED[11],
+            ApiKey::IncrementalAlterConfigs => &SERVED[12],
             ApiKey::ReplicaFetch => &REPLICA_FETCH,
         }
     }
@@ -222,6 +237,11 @@ mod tests {
         response_headers::<kafka_wire::DeleteRecordsRequest>(ApiKey::DeleteRecords);
         response_headers::<kafka_wire::InitProducerIdRequest>(ApiKey::InitProducerId);
         response_headers::<kafka_wire::OffsetForLeaderEpochRequest>(ApiKey::OffsetForLeaderEpoch);
+        response_headers::<kafka_wire::DescribeConfigsRequest>(ApiKey::DescribeConfigs);
+        response_headers::<kafka_wire::AlterConfigsRequest>(ApiKey::AlterConfigs);
+        response_headers::<kafka_wire::IncrementalAlterConfigsRequest>(
+            ApiKey::IncrementalAlterConfigs,
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! From a frame to a typed request, within the limits of its key.
 
 use kafka_wire::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
-    FetchRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest,
+    AlterConfigsRequest, ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest,
+    DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    ProduceRequest,
 };
 use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
@@ -42,6 +43,12 @@ pub enum Request {
     InitProducerId(InitProducerIdRequest),
     /// OffsetForLeaderEpoch 2-4.
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    /// DescribeConfigs 1-4.
+    DescribeConfigs(DescribeConfigsRequest),
+    /// AlterConfigs 0-2.
+    AlterConfigs(AlterConfigsRequest),
+    /// IncrementalAlterConfigs 0-1.
+    IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     /// A follower's fetch.
     ReplicaFetch(ReplicaFetchRequest),
 }
@@ -81,6 +88,9 @@ impl Request {
             ApiKey::DeleteRecords => body(frame).map(Self::DeleteRecords),
             ApiKey::InitProducerId => body(frame).map(Self::InitProducerId),
             ApiKey::OffsetForLeaderEpoch => body(frame).map(Self::OffsetForLeaderEpoch),
+            ApiKey::DescribeConfigs => body(frame).map(Self::DescribeConfigs),
+            ApiKey::AlterConfigs => body(frame).map(Self::AlterConfigs),
+            ApiKey::IncrementalAlterConfigs => body(frame).map(Self::IncrementalAlterConfigs),
             ApiKey::ReplicaFetch => {
                 ReplicaFetchRequest::decode(frame.body.clone()).map(Self::ReplicaFetch)
             }

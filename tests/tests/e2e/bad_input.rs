@@ -150,6 +150,10 @@ async fn topics_that_cannot_be_are_refused_by_the_cluster() -> Outcome<()> {
     let validate = ["topic", "create", "new", "--validate-only", "--admin", &admin];
     let output = run_program(&validate).await?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout)?.contains("'new': 1 partition, replication factor 1"));
+    let output = run_program(&[&validate[..], &["--json"]].concat()).await?;
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    assert!(checked["topic_id"].is_null(), "what was not created has no id: {checked}");
     assert_eq!(znodes.tree().await?, before, "nothing changed in ZooKeeper");
     Ok(())
 }

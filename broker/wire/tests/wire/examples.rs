@@ -29,6 +29,9 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::DeleteRecords => frame(version, &delete_records()),
         ApiKey::InitProducerId => frame(version, &init_producer_id(version)),
         ApiKey::OffsetForLeaderEpoch => frame(version, &offset_for_leader_epoch(version)),
+        ApiKey::DescribeConfigs => frame(version, &describe_configs(version)),
+        ApiKey::AlterConfigs => frame(version, &alter_configs()),
+        ApiKey::IncrementalAlterConfigs => frame(version, &incremental_alter_configs()),
         ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
     }
 }
@@ -187,5 +190,52 @@ fn offset_for_leader_epoch(version: i16) -> OffsetForLeaderEpochRequest {
     partition.current_leader_epoch = 5;
     topic.partitions.push(partition);
     request.topics.push(topic);
+    request
+}
+
+fn describe_configs(version: i16) -> DescribeConfigsRequest {
+    let mut request = DescribeConfigsRequest::default();
+    request.include_synonyms = true;
+    request.include_documentation = version >= 3;
+    for (name, keys) in [("orders", None), ("x", Some(vec!["retention.ms".into()]))] {
+        let mut resource = describe_configs_request::DescribeConfigsResource::default();
+        resource.resource_type = 2;
+        resource.resource_name = name.into();
+        resource.configuration_keys = keys;
+        request.resources.push(resource);
+    }
+    request
+}
+
+fn alter_configs() -> AlterConfigsRequest {
+    let mut request = AlterConfigsRequest::default();
+    request.validate_only = true;
+    let mut resource = alter_configs_request::AlterConfigsResource::default();
+    resource.resource_type = 2;
+    resource.resource_name = "orders".into();
+    for value in [None, Some("5".into())] {
+        let mut config = alter_configs_request::AlterableConfig::default();
+        config.name = "retention.ms".into();
+        config.value = value;
+        resource.configs.push(config);
+    }
+    request.resources.push(resource);
+    request
+}
+
+fn incremental_alter_configs() -> IncrementalAlterConfigsRequest {
+    let mut request = IncrementalAlterConfigsRequest::default();
+    request.validate_only = true;
+    let mut resource = incremental_alter_configs_request::AlterConfigsResource::default();
+    resource.resource_type = 2;
+    resource.resource_name = "orders".into();
+    for (operation, value) in [(0, Some("5".into())), (1, None)] {
+        let mut config = incremental_alter_configs_request::AlterableConfig::default();
+        config.name = "retention.ms".into();
+        config.config_operation = operation;
+        config.value = value;
+        resource.configs.push(config);
+    }
+    request.resources.push(resource);
     request
 }

@@ -75,6 +75,66 @@ fn metadata_topics_and_versions_are_written_at_every_version() {
 }
 
 #[test]
+fn settings_are_written_at_every_version() {
+    round_trip::<DescribeConfigsRequest>(
+        ApiKey::DescribeConfigs,
+        describe_configs,
+        DescribeConfigsResponse::default,
+    );
+    round_trip::<AlterConfigsRequest>(
+        ApiKey::AlterConfigs,
+        |_| {
+            let mut response = AlterConfigsResponse::default();
+            let mut resource = alter_configs_response::AlterConfigsResourceResponse::default();
+            resource.error_code = 40;
+            resource.error_message = Some("bad".into());
+            resource.resource_type = 2;
+            resource.resource_name = "orders".into();
+            response.responses.push(resource);
+            response
+        },
+        AlterConfigsResponse::default,
+    );
+    round_trip::<IncrementalAlterConfigsRequest>(
+        ApiKey::IncrementalAlterConfigs,
+        |_| {
+            use incremental_alter_configs_response::AlterConfigsResourceResponse;
+            let mut response = IncrementalAlterConfigsResponse::default();
+            let mut resource = AlterConfigsResourceResponse::default();
+            resource.error_code = 40;
+            resource.error_message = Some("bad".into());
+            resource.resource_type = 2;
+            resource.resource_name = "orders".into();
+            response.responses.push(resource);
+            response
+        },
+        IncrementalAlterConfigsResponse::default,
+    );
+}
+
+fn describe_configs(version: i16) -> DescribeConfigsResponse {
+    let mut response = DescribeConfigsResponse::default();
+    let mut result = describe_configs_response::DescribeConfigsResult::default();
+    result.resource_type = 2;
+    result.resource_name = "orders".into();
+    let mut config = describe_configs_response::DescribeConfigsResourceResult::default();
+    config.name = "retention.ms".into();
+    config.value = Some("5".into());
+    config.config_source = 1;
+    if version >= 3 {
+        config.config_type = 5;
+        config.documentation = Some("how long".into());
+    }
+    let mut synonym = describe_configs_response::DescribeConfigsSynonym::default();
+    synonym.name = "log.retention.ms".into();
+    synonym.source = 5;
+    config.synonyms.push(synonym);
+    result.configs.push(config);
+    response.results.push(result);
+    response
+}
+
+#[test]
 fn a_field_that_the_version_cannot_carry_is_an_error_with_key_version_and_field() {
     let error = reply(1, 3, &list_offsets(4)).unwrap_err();
     assert!(matches!(error, ReplyError::Encode { key: ApiKey::ListOffsets, version: 3, .. }));
