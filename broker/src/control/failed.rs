@@ -72,12 +72,17 @@ impl FailedReports {
         let mut membership = node.membership.clone();
         let (mut told, mut sequence, mut wait_ms): (Option<(Addressee, Replicas)>, _, _) =
             (None, 0, RETRY_MS.0);
+        // Who may have taken a report whose answer was lost.
+        let mut attempted: Option<Addressee> = None;
         loop {
             let replicas = all.borrow_and_update().clone();
             let present = *membership.borrow_and_update();
             let addressee = present.broker_epoch.zip(present.controller);
-            let taken = match addressee.filter(|to| is_news(told.as_ref(), to, &replicas)) {
+            let uncertain = attempted.is_some() && attempted == addressee;
+            let news = |to: &Addressee| is_news(told.as_ref(), to, &replicas) || uncertain;
+            let taken = match addressee.filter(news) {
                 Some(to) => {
+                    attempted = Some(to);
                     sequence += 1;
                     let (broker, broker_epoch) = (node.me, to.0);
                     let report = FailedReplicas {
@@ -90,6 +95,7 @@ impl FailedReports {
                     match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
                         Ok(Ok(())) => {
                             told = Some((to, replicas));
+                            attempted = None;
                             true
                         }
                         Ok(Err(condition)) => {

@@ -46,11 +46,7 @@ async fn kcat_with_every_codec_and_every_acks() -> Outcome<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confluent_kafka_produces_consumes_and_administers() -> Outcome<()> {
     let cluster = Cluster::start(Options::default()).await?;
-<<<<<<< HEAD
     python("round_trip.py", &[&cluster.bootstrap()]).map(drop)
-=======
-    python("round_trip.py", &[&cluster.bootstrap()])
->>>>>>> d4cd7ab (Serve DescribeConfigs, AlterConfigs and IncrementalAlterConfigs)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,19 +57,11 @@ async fn an_append_wakes_the_waiting_fetch() -> Outcome<()> {
         NewTopic { name: "latency", partitions: 1, replication_factor: 3, configs: &[] },
     )
     .await?;
-<<<<<<< HEAD
     python("latency.py", &[&cluster.bootstrap()]).map(drop)
 }
 
 /// Runs a script of `tests/clients` with a Python that has confluent-kafka; what it printed.
 pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<String> {
-=======
-    python("latency.py", &[&cluster.bootstrap()])
-}
-
-/// Runs a script of `tests/clients` with a Python that has confluent-kafka.
-pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<()> {
->>>>>>> d4cd7ab (Serve DescribeConfigs, AlterConfigs and IncrementalAlterConfigs)
     let python =
         std::env::var_os("BARNABAS_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
