@@ -433,6 +433,7 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         replica_fetch_max_bytes: 1 << 20,
         replica_fetch_response_max_bytes: 10 << 20,
         socket_request_max_bytes: 10 << 20,
+        shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();
     let (control, data) = (runtime.clone(), runtime);
