@@ -132,6 +132,22 @@ fn retained(root: &Path) -> Written {
     written
 }
 
+/// Every codec, keys, a tombstone.
+fn compressed(root: &Path) -> Written {
+    let mut writer = Writer::open(root, "compressed");
+    for round in 0..40 {
+        let mut batch = BatchBuilder::new().codec(round % 5);
+        for n in 0..20 {
+            let key = format!("key-{n}");
+            let value = format!("value {round} {n}").repeat(usize::from(n % 3 > 0));
+            let now = 1_700_000_000_000 + i64::from(round) * 100 + i64::from(n);
+            batch = batch.timestamp(now).keyed(key.as_bytes(), Some(value.as_bytes()));
+        }
+        writer.append(batch.keyed(b"gone", None), 1);
+    }
+    writer.close("compressed")
+}
+
 fn files(written: &Written, kinds: &[&str]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(&written.dir)
         .unwrap()
@@ -288,7 +304,8 @@ fn check(partitions: &[Written]) -> Option<()> {
 fn kafkas_dump_tool_reads_what_was_written_here() {
     let temp = TempDir::new("kafka-dump");
     let root = temp.path();
-    let partitions = [plain(root), truncated(root), recovered(root), retained(root)];
+    let partitions =
+        [plain(root), truncated(root), recovered(root), retained(root), compressed(root)];
     // Without the tool there is nothing to check; it has said so.
     let _ = check(&partitions);
 }

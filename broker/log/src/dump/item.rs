@@ -269,9 +269,6 @@ pub enum Wrong {
         /// Its number in the batch, from 0.
         number: u32,
     },
-    /// The compressed records do not decompress.
-    #[error("the compressed records do not decompress")]
-    Compression,
     /// Records end before the batch does.
     #[error("bytes follow the last record of the batch")]
     AfterRecords,
