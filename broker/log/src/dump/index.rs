@@ -53,7 +53,7 @@ fn entries(
 }
 
 fn partial(input: &Input<'_>, out: &mut Out<'_>, position: u64, bytes: usize) -> io::Result<()> {
-    if input.is_active()? {
+    if input.is_growing()? {
         out.incomplete(position, bytes as u64, None);
     } else {
         out.damage(position, None, Wrong::PartialEntry);

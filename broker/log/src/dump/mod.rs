@@ -156,8 +156,11 @@ impl Input<'_> {
         base_of(self.path)
     }
 
-    /// Whether no segment follows in the directory: then a broker may be writing to this one.
-    fn is_active(&self) -> io::Result<bool> {
+    /// Whether a broker may be writing to the file: it has grown since it was opened, or no segment follows in the directory.
+    fn is_growing(&self) -> io::Result<bool> {
+        if self.file.metadata()?.len() > self.size_bytes {
+            return Ok(true);
+        }
         let (Some(base), Some(dir)) = (self.base(), self.path.parent()) else { return Ok(true) };
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         for entry in std::fs::read_dir(dir)? {

@@ -75,7 +75,7 @@ fn ends_badly(
     let mut head = [0; crate::batch::HEADER_BYTES];
     let there = usize::try_from(left).unwrap_or(usize::MAX).min(head.len());
     let may_go_on = error == BatchError::Truncated
-        && input.is_active()?
+        && input.is_growing()?
         && match super::read_up_to(&input.file, &mut head[..there], position)? {
             // Too little to tell what it is to become.
             read if read < head.len() => true,

@@ -17,7 +17,7 @@ use std::path::Path;
 use crate::batch::BatchHeader;
 use crate::disk::DiskFile;
 use crate::error::{At as _, LogError};
-use crate::files::{remove_if_there, sync_dir};
+use crate::files::{remove_if_there, replace, sync_dir};
 use crate::log::Log;
 use crate::segment::path_of;
 use crate::walk::{Step, Walk};
@@ -142,10 +142,7 @@ impl Log {
     pub(crate) fn write_snapshot(&mut self, at: i64) {
         let bytes = encode(self.producers.rows());
         let path = path_of(&self.dir, at, "snapshot");
-        let written = self.dir.disk.create(&path).and_then(|file| file.write_all_at(&bytes, 0));
-        if written.is_err() {
-            // What is left of it would be found damaged; its bytes may be what a full disk lacks.
-            let _ = self.dir.disk.remove_file(&path);
+        if replace(&self.dir.disk, &path, &bytes).is_err() {
             return;
         }
         let of_segment = self.segments.binary_search_by_key(&at, |s| s.base).is_ok();

@@ -120,12 +120,9 @@ impl ProducerBatch {
         i32::try_from(first.rem_euclid(sequences)).unwrap_or(-1)
     }
 
-    /// Whether this is what the log holds where the row says.
+    /// Whether the batch that the log holds where the row says is its producer's. (Compaction may have taken records from it.)
     pub(crate) fn is_of(&self, header: &BatchHeader) -> bool {
-        header.producer_id == self.producer_id
-            && header.producer_epoch == self.producer_epoch
-            && header.last_offset() == self.last_offset
-            && header.last_offset_delta == self.offset_delta
+        header.producer_id == self.producer_id && header.producer_epoch == self.producer_epoch
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use barnabas_log::dump::{DumpError, Item, Kind, Options, Outcome, dump};
 use barnabas_log::testing::BatchBuilder;
 use barnabas_log::{Log, LogDir};
-use barnabas_types::{BrokerId, ClusterId, LeaderEpoch};
+use barnabas_types::{BrokerId, ClusterId, LeaderEpoch, Offset};
 
 use crate::world::{ID, TINY, World, append, copy_dir, segment_files};
 
@@ -374,6 +375,37 @@ fn what_the_files_of_a_partition_say_of_each_other_must_agree() {
         fs::write(path, "0\n1\nt 0 28\n").unwrap();
     });
     assert!(mark.contains("says 28, but the log ends at 27"), "{mark}");
+}
+
+/// A broker writes, rolls, flushes, deletes and takes snapshots while its directory is looked at.
+#[test]
+fn a_directory_that_is_written_to_is_not_taken_for_damaged() {
+    let world = World::new("dump", TINY);
+    let (dir, mut log) = world.start();
+    with_producer(&mut log, 0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..3000 {
+                with_producer(&mut log, n);
+                if n % 50 == 0 {
+                    log.flush().unwrap();
+                    let to = Offset(log.log_end().0 - 40);
+                    log.advance_log_start(to);
+                    dir.write_log_starts().unwrap();
+                    log.detach_below_start().remove().unwrap();
+                }
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut looks = 0;
+        while !done.load(Ordering::Acquire) {
+            let (outcome, lines) = found(&world.partition(), DEEP);
+            assert_eq!(outcome.damaged, 0, "{lines:#?}");
+            looks += 1;
+        }
+        assert!(looks > 3);
+    });
 }
 
 /// Bytes of any kind in files of every kind, from a fixed seed: no panic, and the walk ends.
