@@ -67,8 +67,16 @@ reached! {
     PowerCut = "power cut of all",
     /// A sync failed (R38).
     SyncFailed = "sync failed",
+    /// The controller took a report of replicas that failed.
+    FailureReported = "replica failure reported",
     /// A log was opened anew after a failed sync.
     SyncHealed = "reopened after a failed sync",
+    /// `flush.mode` was changed, and every leader had confirmed it when the operator was answered.
+    ModeConfirmed = "flush.mode change confirmed",
+    /// The same, but a leader had not confirmed.
+    ModeUnconfirmed = "flush.mode change unconfirmed",
+    /// A produce at acks=all was acknowledged after a confirmed change to sync.
+    AckedAfterSwitch = "acked after a switch to sync",
     /// An append met a full disk.
     DiskFull = "append refused, disk full",
     /// A follower was without room.

@@ -1,10 +1,10 @@
 //! Everything that the scheduler can deliver: to the ensemble, to a process, to the clients, to the hand that breaks things.
 
-use barnabas_controller_core::{AlterPartition, ReplicaReport, SessionId};
+use barnabas_controller_core::{AlterPartition, ReplicaReport, RequestId, SessionId};
 use barnabas_replica::{FetchAnswer, FollowerFetch, IsrProposal};
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ControllerEpoch, Incarnation, Offset,
-    PartitionState, TopicId, TopicName, TopicPartition,
+    Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ControllerEpoch, FailedReplicas,
+    FlushMode, Incarnation, Offset, PartitionState, TopicId, TopicName, TopicPartition,
 };
 
 use crate::disk::Record;
@@ -137,8 +137,16 @@ pub enum Input {
     Flush { partition: TopicPartition, incarnation: Incarnation },
     /// A flush that covers everything below `to` is done, if nothing was truncated since.
     FlushDone { partition: TopicPartition, incarnation: Incarnation, to: Offset, truncations: u64 },
+    /// The broker wants another broker epoch, because of replicas that failed.
+    RegisterAnew,
+    /// A broker tells which replicas it cannot serve.
+    Failed(Box<FailedReplicas>),
     /// An operator wants a topic.
     CreateTopic { name: TopicName, id: TopicId },
+    /// An operator wants another `flush.mode`.
+    SwitchFlushMode { name: TopicName, mode: FlushMode },
+    /// The controller waits no longer for leaders to confirm settings.
+    ConfirmationDue { term: ControllerEpoch, request: RequestId },
     /// An operator wants it gone.
     DeleteTopic { name: TopicName },
 }

@@ -53,13 +53,15 @@ pub enum Mutation {
     RetentionAboveHighWatermark,
     /// After a failed sync the next one, which proves nothing, counts (against R38).
     SecondSyncCounts,
+    /// Brokers keep the `flush.mode` with which the topic was created (against R37).
+    ModeIgnored,
     /// A leader stops counting a member when it proposes to drop it (against R13).
     ShrinkAtOnce,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 26] = [
+    pub const ALL: [(&'static str, Mutation); 27] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -85,6 +87,7 @@ impl Mutation {
         ("reset-to-hw", Mutation::ResetToHighWatermark),
         ("retention-above-hw", Mutation::RetentionAboveHighWatermark),
         ("second-sync-counts", Mutation::SecondSyncCounts),
+        ("mode-ignored", Mutation::ModeIgnored),
         ("shrink-at-once", Mutation::ShrinkAtOnce),
     ];
 

@@ -7,8 +7,8 @@ use barnabas_controller_core::{
 };
 use barnabas_replica::{FetchPosition, IsrProposal, Replica};
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, ClusterImage, ControllerEpoch, Incarnation, LeaderEpoch, Offset,
-    PartitionEpoch, TopicName, TopicPartition,
+    Acks, BrokerEpoch, BrokerId, ClusterImage, ControllerEpoch, FlushMode, Incarnation,
+    LeaderEpoch, Offset, PartitionEpoch, TopicName, TopicPartition,
 };
 
 use crate::happening::{Input, Ix};
@@ -110,6 +110,8 @@ pub struct Term {
     pub streams: BTreeMap<BrokerId, Stream>,
     /// Who waits for the answer to a proposal.
     pub askers: BTreeMap<RequestId, Asker>,
+    /// Changes of a topic's `flush.mode` that are not answered yet.
+    pub switches: BTreeMap<RequestId, (TopicName, FlushMode)>,
     /// Last request id given.
     pub requests: u64,
 }
@@ -158,6 +160,8 @@ pub struct Process {
     pub candidate: Candidate,
     /// The ensemble's client.
     pub client: StoreClient,
+    /// Reports of failed replicas so far.
+    pub failure_reports: u64,
     /// The registration that was asked for last says that a tail may be lost.
     pub marked: bool,
     /// Present broker epoch.
@@ -192,6 +196,7 @@ impl Process {
             held: Vec::new(),
             candidate,
             client: StoreClient::default(),
+            failure_reports: 0,
             marked: false,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
@@ -227,6 +232,7 @@ pub fn is_message(input: &Input) -> bool {
             | Input::PushAck { .. }
             | Input::Alter { .. }
             | Input::AlterAnswer { .. }
+            | Input::Failed(_)
             | Input::Fetch { .. }
             | Input::Fetched { .. }
     )

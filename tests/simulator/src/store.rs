@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barnabas_controller_core::{ControllerNode, PartitionWrite, RegistrationNode, SessionId};
+use barnabas_controller_core::{
+    ConfigWrite, ControllerNode, PartitionWrite, RegistrationNode, SessionId,
+};
+use barnabas_types::topic_config::tolerant;
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, DirectoryId, Incarnation, PartitionEpoch,
     PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
@@ -19,6 +22,8 @@ pub struct TopicNode {
     pub config: TopicConfig,
     /// Settings as typed.
     pub overrides: BTreeMap<String, String>,
+    /// Version of the settings' node.
+    pub config_version: i32,
     /// Assignment and state node.
     pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 }
@@ -77,6 +82,10 @@ pub enum Request {
     ReadCreated { fence: Fence, creation: Creation },
     /// First step of a deletion: the mark.
     MarkDelete { fence: Fence, deletion: Deletion },
+    /// Reads the epoch node and a topic's settings: before a write, and to find out what became of it.
+    ReadConfig { fence: Fence, write: ConfigWrite },
+    /// A conditional write of a topic's settings.
+    WriteConfig { fence: Fence, write: ConfigWrite, version: i32 },
     /// Second step: the tree and the mark.
     RemoveTopic { fence: Fence, deletion: Deletion },
 }
@@ -135,6 +144,8 @@ pub enum Answer {
     Topics(Vec<TopicName>),
     /// A topic; its deletion mark.
     Topic(Option<TopicNode>, bool),
+    /// A topic's settings as typed, and the version of their node; `None`: no such life of the topic.
+    Config(Option<(BTreeMap<String, String>, i32)>),
     /// A state node, `None` if it is not there.
     State(Option<PartitionState>),
     /// The session is expired: nothing was done.
@@ -310,6 +321,17 @@ impl Store {
                 self.delete_marks.insert(deletion.name.clone());
                 Answer::Done
             }
+            Request::ReadConfig { fence, write } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                let topic = self.topics.get(&write.name);
+                let of_life = topic.filter(|t| t.incarnation == write.incarnation);
+                Answer::Config(of_life.map(|t| (t.overrides.clone(), t.config_version)))
+            }
+            Request::WriteConfig { fence, write, version } => {
+                self.write_config(*fence, write, *version)
+            }
             Request::RemoveTopic { fence, deletion } => {
                 if self.is_fenced(*fence) {
                     return Answer::EpochMoved;
@@ -404,6 +426,26 @@ impl Store {
         Answer::Done
     }
 
+    fn write_config(&mut self, fence: Fence, write: &ConfigWrite, version: i32) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        let unchecked = self.mutation == Some(Mutation::NoWriteChecks);
+        let topic = self.topics.get_mut(&write.name);
+        let Some(topic) = topic.filter(|t| t.incarnation == write.incarnation) else {
+            return Answer::NoNode;
+        };
+        let Some(overrides) = &write.overrides else { return Answer::Done };
+        if topic.config_version != version && !unchecked {
+            return Answer::BadVersion;
+        }
+        topic.overrides.clone_from(overrides);
+        topic.config_version += 1;
+        topic.config = tolerant(&topic.config, overrides).0;
+        self.zxid += 1;
+        Answer::Done
+    }
+
     fn create_topic(&mut self, fence: Fence, creation: &Creation) -> Answer {
         if self.is_fenced(fence) {
             return Answer::EpochMoved;
@@ -417,6 +459,7 @@ impl Store {
             incarnation: Incarnation { topic_id: creation.topic_id, czxid },
             config: creation.config,
             overrides: creation.overrides.clone(),
+            config_version: 0,
             partitions: creation.partitions.clone(),
         };
         self.topics.insert(creation.name.clone(), node);

@@ -39,6 +39,8 @@ pub enum Operation {
     FillDisk,
     /// A broker's next sync fails.
     FailSync,
+    /// An operator changes a topic's `flush.mode`.
+    SwitchFlushMode,
 }
 
 /// One run's mix.
@@ -110,8 +112,13 @@ impl Swarm {
             .collect();
         // Half of the runs are without: they are narrow mixes, too.
         if prng.chance(500) {
-            let log =
-                [(O::Retention, 3), (O::DeleteRecords, 5), (O::FillDisk, 2), (O::FailSync, 2)];
+            let log = [
+                (O::Retention, 3),
+                (O::DeleteRecords, 5),
+                (O::FillDisk, 2),
+                (O::FailSync, 2),
+                (O::SwitchFlushMode, 2),
+            ];
             for (op, weight) in log {
                 if prng.chance(700) {
                     operations.push((op, weight * prng.range(1, 4)));

@@ -54,5 +54,6 @@ planted! {
     r35_resets_to_the_high_watermark_are_found: ResetToHighWatermark within 300,
     r32_retention_above_the_high_watermark_is_found: RetentionAboveHighWatermark within 300,
     r38_second_syncs_that_count_are_found: SecondSyncCounts within 300,
+    r37_leaders_that_ignore_the_mode_are_found: ModeIgnored within 1000,
     r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
 }

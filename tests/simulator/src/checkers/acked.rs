@@ -1,18 +1,28 @@
 //! I6: what was acknowledged at acks=all is in the log of every leader of a later epoch.
 
-use barnabas_types::{LeaderEpoch, Offset};
+use barnabas_types::{FlushMode, LeaderEpoch, Offset, TopicName};
 
 use super::{Checkers, Deletion, History, Life, Promise};
 use crate::disk::{Directory, Record};
 
 impl Checkers {
-    /// A produce at acks=all succeeded.
-    pub fn acked(&mut self, life: &Life, epoch: LeaderEpoch, base: Offset, records: &[Record]) {
-        let Some(history) = self.histories.get_mut(life) else { return };
+    /// A produce at acks=all succeeded at a leader of this epoch in this mode. `true`: after a change to sync that its leader
+    /// had confirmed.
+    pub fn acked(
+        &mut self,
+        life: &Life,
+        (epoch, mode): (LeaderEpoch, FlushMode),
+        base: Offset,
+        records: &[Record],
+    ) -> bool {
+        let Some(history) = self.histories.get_mut(life) else { return false };
         let mut missing = None;
+        let after_switch = history.sync_confirmed.is_some_and(|confirmed| confirmed <= epoch)
+            && history.async_wishes == 0;
         for (index, record) in records.iter().enumerate() {
             let offset = base.0 + index as i64;
-            let promise = Promise { record: *record, made_in: epoch };
+            let flushed = history.flushed_by(mode);
+            let promise = Promise { record: *record, made_in: epoch, flushed };
             if let Some((later, log)) = &history.newest_leader
                 && *later > epoch
                 && !holds(log, offset, &promise)
@@ -32,6 +42,53 @@ impl Checkers {
                     life.0
                 ),
             );
+        }
+        if after_switch && mode == FlushMode::Async {
+            self.broken(
+                "R37",
+                format!(
+                    "{} epoch {epoch}: acknowledged in async mode after sync was confirmed",
+                    life.0
+                ),
+            );
+        }
+        after_switch
+    }
+
+    /// `flush.mode` was stored.
+    pub fn mode_stored(&mut self, topic: &TopicName, czxid: i64, mode: FlushMode) {
+        for (life, history) in &mut self.histories {
+            if life.0.topic == *topic && life.1 == czxid && history.config.flush_mode != mode {
+                history.config.flush_mode = mode;
+                history.async_times += u32::from(mode == FlushMode::Async);
+            }
+        }
+    }
+
+    /// An operator asks for a `flush.mode`.
+    pub fn mode_wished(&mut self, topic: &TopicName, mode: FlushMode) {
+        for (_, history) in self.histories.iter_mut().filter(|(life, _)| life.0.topic == *topic) {
+            if mode == FlushMode::Async {
+                history.sync_confirmed = None;
+                history.async_wishes += 1;
+            }
+        }
+    }
+
+    /// The wish for async was answered, so that no write of it is under way any more.
+    pub fn async_answered(&mut self, topic: &TopicName) {
+        for (_, history) in self.histories.iter_mut().filter(|(life, _)| life.0.topic == *topic) {
+            history.async_wishes = history.async_wishes.saturating_sub(1);
+        }
+    }
+
+    /// The operator is told that every leader acts in sync mode.
+    pub fn sync_confirmed(&mut self, topic: &TopicName, czxid: i64) {
+        for (life, history) in &mut self.histories {
+            let undone = history.config.flush_mode == FlushMode::Async || history.async_wishes > 0;
+            if life.0.topic == *topic && life.1 == czxid && !undone {
+                history.sync_confirmed = Some(history.newest.0);
+            }
         }
     }
 

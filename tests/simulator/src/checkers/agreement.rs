@@ -95,8 +95,14 @@ impl Checkers {
             }
         };
         let end = sure(&a).min(sure(&b));
-        let same = common_prefix(&a.directory.records, &b.directory.records);
-        if same < end {
+        // Where that leader's log has a hole, it cannot tell what the others may hold.
+        let untold = |at: usize| {
+            let base = history.lossy.as_ref().and_then(|(_, base)| base.get(at));
+            base.is_some_and(Record::is_hole)
+        };
+        let pairs = a.directory.records.iter().zip(&b.directory.records).take(end);
+        let mut apart = pairs.enumerate().filter(|(at, (a, b))| !a.agrees(b) && !untold(*at));
+        if let Some((same, _)) = apart.next() {
             let text = format!(
                 "{} offset {same}: brokers {} and {} differ below both high watermarks {} and {}",
                 life.0,

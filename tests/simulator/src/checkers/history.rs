@@ -13,6 +13,8 @@ pub struct Promise {
     pub record: Record,
     /// Epoch of the leader that promised it.
     pub made_in: LeaderEpoch,
+    /// It was on the disks of all who counted, and `flush.mode` was sync: how often it had become async before.
+    pub flushed: Option<u32>,
 }
 
 /// A deletion that was acknowledged.
@@ -29,8 +31,14 @@ pub struct Deletion {
 /// One life of a partition.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Settings, fixed for the run.
+    /// Settings; `flush_mode` is the stored one.
     pub config: TopicConfig,
+    /// How often `flush.mode` has become async.
+    pub(super) async_times: u32,
+    /// It was changed to sync, and every leader has confirmed that: the leader epoch then.
+    pub(super) sync_confirmed: Option<LeaderEpoch>,
+    /// Wishes for async that are not answered.
+    pub(super) async_wishes: u32,
     /// Leader by epoch, as the store had it (I1).
     pub(super) chosen: BTreeMap<LeaderEpoch, BrokerId>,
     /// Who took up the role in an epoch: broker and life (I1).
@@ -67,6 +75,9 @@ impl History {
     pub fn new(config: TopicConfig) -> Self {
         Self {
             config,
+            async_times: u32::from(config.flush_mode == FlushMode::Async),
+            sync_confirmed: None,
+            async_wishes: 0,
             chosen: BTreeMap::new(),
             claimed: BTreeMap::new(),
             newest: (LeaderEpoch(-1), PartitionEpoch(-1)),
@@ -92,14 +103,21 @@ impl History {
     }
 
     /// Whether the loss table allows that a leader of `epoch` begins without what was promised: an unclean election
-    /// between promise and leader, or (async) as many copies destroyed by host crashes as min.insync asks for.
+    /// between promise and leader, or (unless it was flushed) as many copies destroyed by host crashes as min.insync asks for.
     #[must_use]
     pub(super) fn excused(&self, promise: &Promise, epoch: LeaderEpoch) -> bool {
         let unclean = self.unclean.iter().any(|u| promise.made_in < *u && *u <= epoch);
         let lost = self.copies_lost.get(&promise.record.value).copied().unwrap_or(0);
-        let crashed =
-            self.config.flush_mode == FlushMode::Async && lost >= self.config.min_insync_replicas;
-        unclean || crashed
+        // What was flushed everywhere stays so, and whoever joins has flushed it too, until the mode becomes async (R37).
+        let safe = promise.flushed == Some(self.async_times);
+        unclean || (lost >= self.config.min_insync_replicas && !safe)
+    }
+
+    /// How a promise made now by a leader in this mode is protected; see [`Promise::flushed`].
+    #[must_use]
+    pub(super) fn flushed_by(&self, mode: FlushMode) -> Option<u32> {
+        let sync = mode == FlushMode::Sync && self.config.flush_mode == FlushMode::Sync;
+        sync.then_some(self.async_times)
     }
 
     /// The same for a deletion: an unclean election, or, after as many host crashes as min.insync asks for, an election from

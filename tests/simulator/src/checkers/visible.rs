@@ -45,7 +45,9 @@ impl Checkers {
                 ));
                 break;
             };
-            let promise = Promise { record: *record, made_in: epoch };
+            // Nobody says how long ago the high watermark passed it: only a topic that was never async protects it.
+            let flushed = (history.async_times == 0).then_some(0);
+            let promise = Promise { record: *record, made_in: epoch, flushed };
             if let Some((later, log)) = &history.newest_leader
                 && *later > epoch
                 && !log.get(offset).is_some_and(|r| r.agrees(record))

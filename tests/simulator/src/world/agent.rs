@@ -174,7 +174,10 @@ impl World {
             incarnation: topic.incarnation,
             partition: partition.clone(),
             min_insync_replicas,
-            flush_mode: topic.config.flush_mode,
+            flush_mode: match self.is_mutated(Mutation::ModeIgnored) {
+                true => self.swarm.config.flush_mode,
+                false => topic.config.flush_mode,
+            },
         };
         self.step_replica(b, at, Event::State(push));
     }

@@ -98,6 +98,8 @@ impl World {
                 | Request::ReadPartition { .. }
                 | Request::CreateTopic { .. }
                 | Request::ReadCreated { .. }
+                | Request::ReadConfig { .. }
+                | Request::WriteConfig { .. }
                 | Request::MarkDelete { .. }
                 | Request::RemoveTopic { .. },
                 answer,

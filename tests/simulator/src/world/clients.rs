@@ -81,7 +81,7 @@ impl World {
     }
 
     /// An operator asks whoever believes to be controller; after a deposal that may be the wrong one.
-    fn some_controller(&mut self) -> Option<Ix> {
+    pub(crate) fn some_controller(&mut self) -> Option<Ix> {
         let acting: Vec<Ix> =
             (0..BROKERS).filter(|b| self.processes[*b].acts_as_controller()).collect();
         if acting.is_empty() {

@@ -1,12 +1,13 @@
 //! Disks that are full for a while, and syncs that fail (R38).
 
-use barnabas_controller_core::CandidateEvent;
+use barnabas_controller_core::{CandidateEvent, ControllerEvent};
 use barnabas_replica::{Event, WaiterId};
-use barnabas_types::{Condition, Offset, TopicPartition};
+use barnabas_types::{Condition, FailedReplicas, Offset, TopicPartition};
 
-use super::{BROKERS, World};
+use super::term::request_id;
+use super::{BROKERS, World, id_of, ix_of};
 use crate::coverage::Reached;
-use crate::happening::{Happening, Ix};
+use crate::happening::{Happening, Input, Ix};
 use crate::mutation::Mutation;
 
 impl World {
@@ -37,7 +38,8 @@ impl World {
 
     /// The broker wants another broker epoch.
     pub(crate) fn register_anew(&mut self, b: Ix) {
-        if let Some(session) = self.processes[b].client.session {
+        let failed = self.processes[b].slots.values().any(|slot| slot.replica.is_fenced());
+        if let Some(session) = self.processes[b].client.session.filter(|_| failed) {
             self.candidate(b, CandidateEvent::RegisterAnew { session });
         }
     }
@@ -62,6 +64,30 @@ impl World {
         if !gone.is_empty() {
             self.reach(Reached::TailLost);
         }
-        self.register_anew(b);
+        self.report_failures(b);
+        let delay = self.choice.range(0, 40);
+        self.later(b, delay, Input::RegisterAnew);
+    }
+
+    /// Tells the controller that this broker knows what it cannot serve: others lead before it has registered anew.
+    fn report_failures(&mut self, b: Ix) {
+        let process = &mut self.processes[b];
+        process.failure_reports += 1;
+        let failed = process.slots.iter().filter(|(_, slot)| slot.replica.is_fenced());
+        let replicas = failed.map(|(at, slot)| (at.clone(), slot.incarnation)).collect();
+        let sequence = process.failure_reports;
+        let controller = process.image.controller.map(|(id, _)| ix_of(id));
+        let (Some(broker_epoch), Some(to)) = (process.broker_epoch, controller) else { return };
+        let report = FailedReplicas { broker: id_of(b), broker_epoch, sequence, replicas };
+        self.send(b, to, None, Input::Failed(Box::new(report)));
+    }
+
+    pub(crate) fn replicas_failed(&mut self, b: Ix, report: FailedReplicas) {
+        if !self.processes[b].acts_as_controller() {
+            return;
+        }
+        let Some(term) = &mut self.processes[b].term else { return };
+        let request = request_id(term);
+        self.step_controller(b, ControllerEvent::ReplicasFailed { request, report });
     }
 }

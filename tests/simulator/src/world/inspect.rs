@@ -91,7 +91,8 @@ impl World {
         if topic.incarnation != slot.incarnation || epoch != Some(state.leader_epoch) {
             return;
         }
-        let sync = topic.config.flush_mode == FlushMode::Sync;
+        // After a switch the HW may be above what was flushed before (R37).
+        let sync = topic.config.flush_mode == FlushMode::Sync && topic.config_version == 0;
         let positions: Vec<(BrokerId, Offset)> = state
             .isr
             .iter()

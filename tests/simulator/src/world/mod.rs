@@ -5,6 +5,7 @@ mod candidacy;
 mod clients;
 mod disk_trouble;
 mod fetching;
+mod flush_mode;
 mod inspect;
 mod log_start;
 mod operations;
@@ -37,6 +38,9 @@ pub const BROKERS: usize = 3;
 
 /// How long the world may take to become well again, in virtual milliseconds.
 const LIVENESS_MS_MAX: u64 = 12_000;
+
+/// How long the last records of the liveness phase may take before they are sent again.
+const LAST_WORDS_MS: u64 = 1_000;
 
 /// Events after which a run is given up as endless.
 const EVENTS_MAX: u64 = 400_000;
@@ -100,8 +104,8 @@ pub struct World {
     pub(crate) healed: bool,
     pub(crate) judged_well: bool,
     pub(crate) deadline_ms: u64,
-    /// How many acknowledgements there must be after the last records of the liveness phase.
-    pub(crate) last_words: Option<u64>,
+    /// How many acknowledgements there must be after the last records of the liveness phase, and when those were sent.
+    pub(crate) last_words: Option<(u64, u64)>,
 }
 
 /// The id of a broker.
@@ -429,8 +433,12 @@ impl World {
             Input::FlushDone { partition, incarnation, to, truncations } => {
                 self.flush_done(b, &partition, incarnation, to, truncations);
             }
+            Input::RegisterAnew => self.register_anew(b),
+            Input::Failed(report) => self.replicas_failed(b, *report),
             Input::CreateTopic { name, id } => self.create_asked(b, name, id),
             Input::DeleteTopic { name } => self.delete_asked(b, name),
+            Input::SwitchFlushMode { name, mode } => self.switch_asked(b, name, mode),
+            Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }
     }
 
@@ -471,24 +479,32 @@ impl World {
         self.queue.after(delay_ms, Happening::Input { to: b, life, from: None, input });
     }
 
+    fn say_last_words(&mut self) {
+        let asked = self.produce_last_words();
+        let acked = self.coverage.count(Reached::AckedAll);
+        self.last_words = Some((acked + asked, self.queue.now_ms()));
+        self.queue.after(40, Happening::Judge);
+    }
+
     fn judge(&mut self) {
         match checkers::judge(self) {
             None => match self.last_words {
                 None => {
                     // One last record for each partition: being well means to serve.
                     self.note(None, "well", String::new);
-                    let asked = self.produce_last_words();
-                    let acked = self.coverage.count(Reached::AckedAll);
-                    self.last_words = Some(acked + asked);
-                    self.queue.after(40, Happening::Judge);
+                    self.say_last_words();
                 }
-                Some(wanted) if self.coverage.count(Reached::AckedAll) >= wanted => {
+                Some((wanted, _)) if self.coverage.count(Reached::AckedAll) >= wanted => {
                     self.judged_well = true;
                     self.note(None, "well and serving", String::new);
                 }
                 Some(_) if self.queue.now_ms() >= self.deadline_ms => {
                     self.checkers
                         .broken("I12", "a healed partition does not take records".to_owned());
+                }
+                // A leader may not have heard of its ISR yet, and have refused: clients try again.
+                Some((_, since)) if self.queue.now_ms() >= since + LAST_WORDS_MS => {
+                    self.say_last_words();
                 }
                 Some(_) => self.queue.after(40, Happening::Judge),
             },

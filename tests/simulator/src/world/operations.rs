@@ -94,6 +94,7 @@ impl World {
             Operation::Retention => self.retention(),
             Operation::DeleteRecords => self.ask_to_delete_records(),
             Operation::FillDisk => self.fill_disk(),
+            Operation::SwitchFlushMode => self.ask_to_switch(),
             Operation::FailSync => {
                 let b = self.choice.index(BROKERS);
                 self.disks[b].sync_fails = true;

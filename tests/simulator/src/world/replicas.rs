@@ -17,6 +17,9 @@ use crate::process::Pending;
 /// How long a proposal waits for its answer.
 const PROPOSAL_MS_MAX: u64 = 60;
 
+/// Longest mean time until a flush in sync mode.
+const SYNC_FLUSH_MS_MAX: u64 = 12;
+
 /// How long a produce request waits.
 const PRODUCE_MS_MAX: u64 = 150;
 
@@ -231,6 +234,7 @@ impl World {
             return self.deletion_answered(b, at, result);
         }
         let czxid = slot.incarnation.czxid;
+        let mode = slot.replica.flush_mode();
         let Some(pending) = slot.pending.remove(&waiter.0) else {
             self.checkers
                 .broken("answers", format!("{at} broker {}: {waiter:?} answered twice", b + 1));
@@ -259,7 +263,10 @@ impl World {
                 format!("{at} broker {}: acknowledged at {base}, but its log has {held:?}", b + 1);
             self.checkers.broken("I6", text);
         }
-        self.checkers.acked(&(at.clone(), czxid), epoch, base, &records);
+        let life = (at.clone(), czxid);
+        if self.checkers.acked(&life, (epoch, mode), base, &records) {
+            self.reach(Reached::AckedAfterSwitch);
+        }
     }
 
     /// Schedules a flush, if there is something to flush and none is scheduled.
@@ -272,7 +279,11 @@ impl World {
         }
         slot.flush_armed = true;
         let incarnation = slot.incarnation;
-        let delay = self.choice.range(1, 2 * self.swarm.flush_interval_ms);
+        let interval_ms = match slot.replica.flush_mode() {
+            FlushMode::Sync => self.swarm.flush_interval_ms.min(SYNC_FLUSH_MS_MAX),
+            FlushMode::Async => self.swarm.flush_interval_ms,
+        };
+        let delay = self.choice.range(1, 2 * interval_ms);
         self.later(b, delay, Input::Flush { partition: at.clone(), incarnation });
     }
 
@@ -309,7 +320,8 @@ impl World {
             directory.flushed(to);
             self.step_replica(b, at, Event::Flushed { to });
             // A follower tells its leader what it flushed with its next fetch; in sync mode somebody waits for that.
-            if self.swarm.config.flush_mode == FlushMode::Sync {
+            let mode = self.processes[b].slots.get(at).map(|s| s.replica.flush_mode());
+            if mode == Some(FlushMode::Sync) {
                 self.refetch(b, at);
             }
         }

@@ -26,7 +26,7 @@ impl World {
         let defaults = Defaults {
             num_partitions: 1,
             default_replication_factor: 3,
-            topic: TopicConfig::default(),
+            topic: self.controller_config(self.swarm.config),
         };
         self.processes[b].term = Some(Term {
             controller: Controller::new(id_of(b), epoch, defaults),
@@ -40,6 +40,7 @@ impl World {
             brokers: BTreeMap::new(),
             streams: BTreeMap::new(),
             askers: BTreeMap::new(),
+            switches: BTreeMap::new(),
             requests: 0,
         });
         self.read_brokers(b);
@@ -103,6 +104,8 @@ impl World {
             | Request::ReadPartition { fence, .. }
             | Request::CreateTopic { fence, .. }
             | Request::ReadCreated { fence, .. }
+            | Request::ReadConfig { fence, .. }
+            | Request::WriteConfig { fence, .. }
             | Request::MarkDelete { fence, .. }
             | Request::RemoveTopic { fence, .. } => fence.epoch,
             _ => return,
@@ -237,6 +240,20 @@ impl World {
             let input = Input::AlterAnswer { partition, correlation, proposal, answer };
             self.send(b, from, Some(life), input);
         }
+        for write in effects.config_writes {
+            self.write_config(b, write);
+        }
+        for (_, answer) in effects.failed_answers {
+            if answer.is_ok() {
+                self.reach(Reached::FailureReported);
+            }
+        }
+        for (request, answer) in effects.config_answers {
+            self.switch_answered(b, request, answer);
+        }
+        for request in effects.confirmations_awaited {
+            self.await_confirmation(b, request);
+        }
         for (_, answer) in effects.create_answers {
             self.note(Some(b), "create answer", || format!("{answer:?}"));
         }
@@ -317,7 +334,7 @@ impl World {
     }
 }
 
-fn request_id(term: &mut Term) -> RequestId {
+pub(super) fn request_id(term: &mut Term) -> RequestId {
     term.requests += 1;
     RequestId(term.requests)
 }

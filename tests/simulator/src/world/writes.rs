@@ -80,6 +80,14 @@ impl World {
                 Answer::Topic(Some(_), _) => (creation.write, WriteOutcome::TopicConflict),
                 _ => return self.ask_as_controller(b, Request::CreateTopic { fence, creation }),
             },
+            (
+                Request::ReadConfig { fence, write } | Request::WriteConfig { fence, write, .. },
+                answer,
+            ) => {
+                let id = write.write;
+                let Some(outcome) = self.config_ended(b, fence, write, answer) else { return };
+                (id, outcome)
+            }
             (Request::MarkDelete { fence, deletion }, answer) => match answer {
                 None => return self.ask_as_controller(b, Request::MarkDelete { fence, deletion }),
                 Some(Answer::EpochMoved) => (deletion.write, WriteOutcome::Fenced),
@@ -123,6 +131,12 @@ impl World {
         match (request, &answer) {
             (Request::WritePartition { fence, write }, Answer::Done) => {
                 self.state_written(fence.epoch, write, before.as_ref());
+            }
+            (Request::WriteConfig { write, .. }, Answer::Done) => {
+                if let Some(topic) = self.store.topics.get(&write.name) {
+                    let (czxid, mode) = (topic.incarnation.czxid, topic.config.flush_mode);
+                    self.checkers.mode_stored(&write.name, czxid, mode);
+                }
             }
             (Request::CreateTopic { fence, creation }, Answer::Created(czxid)) => {
                 self.topic_created(fence.epoch, creation, *czxid);
