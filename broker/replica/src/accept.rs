@@ -125,12 +125,13 @@ impl Replica {
             effects.delete = true;
         } else if partition.state.leader == Some(self.me) {
             if same_epoch && let RoleState::Leader(leader) = &mut self.role {
-                let (log_end, lag_ms) = (self.log.log_end, self.options.lag_time_max_ms);
+                let end = self.log.counted(push.flush_mode);
+                let lag_ms = self.options.lag_time_max_ms;
                 for follower in &mut leader.followers {
                     // Proposed, and this state came of an earlier attempt without it: it is to be proposed again.
                     follower.join_deferred |= follower.proposed
                         && !partition.state.in_isr(follower.id)
-                        && follower.is_caught_up(now, log_end, lag_ms);
+                        && follower.is_caught_up(now, push.flush_mode, end, lag_ms);
                 }
                 leader.adopt_isr(now, self.me, partition);
                 self.accepted = Some(push);

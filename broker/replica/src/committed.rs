@@ -25,10 +25,7 @@ impl Replica {
             return;
         }
         let mode = accepted.flush_mode;
-        let durable = match mode {
-            FlushMode::Async => self.log.log_end,
-            FlushMode::Sync => self.log.flushed,
-        };
+        let durable = self.log.counted(mode);
         let enough = accepted.partition.state.isr.len() >= accepted.min_insync_replicas as usize;
         let mut acknowledged = self.log.high_watermark;
         if enough {

@@ -24,6 +24,16 @@ pub struct LogState {
     pub epochs: LeaderEpochs,
 }
 
+impl LogState {
+    /// Exclusive end of what counts in this mode (R10).
+    pub(crate) fn counted(&self, mode: FlushMode) -> Offset {
+        match mode {
+            FlushMode::Async => self.log_end,
+            FlushMode::Sync => self.flushed,
+        }
+    }
+}
+
 /// The controller's desired state for this partition, as one push carried it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatePush {

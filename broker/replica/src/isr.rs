@@ -45,10 +45,15 @@ impl ProposalState {
 }
 
 impl FollowerProgress {
-    /// An equal LEO is in sync regardless of time: idle partitions never flap (B7).
-    pub(crate) fn is_caught_up(&self, now: Now, log_end: Offset, lag_time_max_ms: u64) -> bool {
-        self.position.is_some_and(|p| p.log_end >= log_end)
-            || now.since_ms(self.caught_up_at) <= lag_time_max_ms
+    /// An equal end is in sync regardless of time: idle partitions never flap (B7).
+    pub(crate) fn is_caught_up(
+        &self,
+        now: Now,
+        mode: FlushMode,
+        end: Offset,
+        lag_time_max_ms: u64,
+    ) -> bool {
+        self.has_all(mode, end) || now.since_ms(self.caught_up_at) <= lag_time_max_ms
     }
 
     /// R12, R34: the position of this leader epoch has reached the HW and the epoch's start and lacks nothing that was
@@ -163,7 +168,8 @@ impl Replica {
 
     pub(crate) fn on_tick(&mut self, now: Now, effects: &mut Effects) {
         let lag_time_max_ms = self.options.lag_time_max_ms;
-        let log_end = self.log.log_end;
+        let mode = self.flush_mode();
+        let end = self.log.counted(mode);
         let RoleState::Leader(leader) = &mut self.role else { return };
         if let Some(Open::Accepted(since)) = leader.proposal.open
             && now.since_ms(since) > lag_time_max_ms
@@ -173,7 +179,7 @@ impl Replica {
         }
         let unsettled = leader.followers.iter().any(|f| {
             // Lags; or was proposed and neither admitted nor withdrawn.
-            if f.in_isr { !f.is_caught_up(now, log_end, lag_time_max_ms) } else { f.proposed }
+            if f.in_isr { !f.is_caught_up(now, mode, end, lag_time_max_ms) } else { f.proposed }
         });
         if unsettled && leader.proposal.may_propose(now) {
             self.propose(now, effects);
@@ -185,6 +191,8 @@ impl Replica {
     /// success withdraws every earlier attempt (R9).
     fn propose(&mut self, now: Now, effects: &mut Effects) {
         let lag_time_max_ms = self.options.lag_time_max_ms;
+        let mode = self.flush_mode();
+        let end = self.log.counted(mode);
         let (RoleState::Leader(leader), Some(accepted), Some(broker_epoch)) =
             (&mut self.role, &self.accepted, self.broker_epoch)
         else {
@@ -197,7 +205,7 @@ impl Replica {
                 return Some((id, broker_epoch));
             }
             let follower = followers.iter().find(|f| f.id == id && f.in_maximal_isr())?;
-            if !follower.is_caught_up(now, self.log.log_end, lag_time_max_ms) {
+            if !follower.is_caught_up(now, mode, end, lag_time_max_ms) {
                 return None;
             }
             // A committed member keeps the epoch under which it was admitted: only the controller may confirm it under

@@ -237,19 +237,27 @@ impl Replica {
         let log_end_before = self.log.log_end;
         self.log.log_end = log_end;
         let present = self.leader_epoch() == Some(leader_epoch);
-        let RoleState::Leader(leader) = &mut self.role else { return };
-        for follower in &mut leader.followers {
-            // It had everything until now, however long ago it said so (B7).
-            if follower.position.is_some_and(|p| p.log_end >= log_end_before) {
-                follower.caught_up_at = now;
-            }
+        if self.flush_mode() == FlushMode::Async {
+            self.end_moves(now, log_end_before);
         }
+        let RoleState::Leader(leader) = &mut self.role else { return };
         if pending.waits {
             assert!(present, "R11: a waiter outlived epoch {leader_epoch}");
             let waiter = Waiter { waiter, base: pending.base, end: log_end };
             match pending.acks {
                 Acks::All => leader.waiting_all.push_back(waiter),
                 Acks::Leader | Acks::None => leader.waiting_written.push_back(waiter),
+            }
+        }
+    }
+
+    /// What counts here no longer ends at `before`. Whoever had everything until now is caught up now, however long ago it
+    /// said so (B7).
+    pub(crate) fn end_moves(&mut self, now: Now, before: Offset) {
+        let mode = self.flush_mode();
+        if let RoleState::Leader(leader) = &mut self.role {
+            for follower in leader.followers.iter_mut().filter(|f| f.has_all(mode, before)) {
+                follower.caught_up_at = now;
             }
         }
     }
@@ -302,11 +310,12 @@ impl Replica {
             flushed: fetch.position.flushed,
             log_start: fetch.position.log_start,
         };
-        let log_end = self.log.log_end;
+        let (mode, log_end) = (self.flush_mode(), self.log.log_end);
+        let end = self.log.counted(mode);
         if let RoleState::Leader(leader) = &mut self.role
             && let Some(follower) = leader.followers.iter_mut().find(|f| f.id == fetch.follower)
         {
-            follower.note(now, position, log_end);
+            follower.note(now, position, mode, end);
         }
         self.committed(effects);
         self.maybe_expand(now, fetch.follower, effects);

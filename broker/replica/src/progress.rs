@@ -19,7 +19,7 @@ pub(crate) struct FollowerProgress {
     pub(crate) join_deferred: bool,
     /// When it was last caught up.
     pub(crate) caught_up_at: Now,
-    /// Time of its last noted fetch and the LEO here at that time.
+    /// Time of its last noted fetch and the end of what counted here at that time.
     last_fetch: Option<(Now, Offset)>,
 }
 
@@ -69,17 +69,23 @@ impl FollowerProgress {
         }
     }
 
-    /// Notes a fetch that does not diverge. Caught up as in Kafka: it has everything that was here at this fetch, or
-    /// everything that was here at the one before.
-    pub(crate) fn note(&mut self, now: Now, position: Position, log_end: Offset) {
-        if position.log_end >= log_end {
+    /// Whether it has everything that counts here, which ends at `end`: what is written, in sync mode what is flushed. A
+    /// follower whose disk hangs goes on fetching, and would hold every acknowledgement back for as long.
+    pub(crate) fn has_all(&self, mode: FlushMode, end: Offset) -> bool {
+        self.position.is_some_and(|position| position.counted(mode) >= end)
+    }
+
+    /// Notes a fetch that does not diverge. Caught up as in Kafka: it has everything that counted here at this fetch, or
+    /// everything that counted here at the one before.
+    pub(crate) fn note(&mut self, now: Now, position: Position, mode: FlushMode, end: Offset) {
+        self.position = Some(position);
+        if self.has_all(mode, end) {
             self.caught_up_at = now;
-        } else if let Some((time, log_end_then)) = self.last_fetch
-            && position.log_end >= log_end_then
+        } else if let Some((time, end_then)) = self.last_fetch
+            && self.has_all(mode, end_then)
         {
             self.caught_up_at = self.caught_up_at.max(time);
         }
-        self.position = Some(position);
-        self.last_fetch = Some((now, log_end));
+        self.last_fetch = Some((now, end));
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, Condition, ControllerEpoch, LeaderEpoch, Now, Offset, invariants,
+    Acks, BrokerEpoch, BrokerId, Condition, ControllerEpoch, FlushMode, LeaderEpoch, Now, Offset,
+    invariants,
 };
 
 use crate::effects::Effects;
@@ -135,7 +136,7 @@ impl Replica {
                 self.on_truncated(log_start, log_end, flushed, effects);
                 self.take_deferred(now, effects);
             }
-            Event::Flushed { to } => self.on_flushed(to),
+            Event::Flushed { to } => self.on_flushed(now, to),
             Event::FlushBound(bound) => self.flush_bound = bound,
             Event::FlushTimedOut { waiter } => self.on_flush_timed_out(waiter, effects),
             Event::FollowerFetch(fetch) => self.on_follower_fetch(now, fetch, effects),
@@ -198,12 +199,15 @@ impl Replica {
         effects.note(true, format!("the partition is fenced on this broker: {why}"));
     }
 
-    fn on_flushed(&mut self, to: Offset) {
+    fn on_flushed(&mut self, now: Now, to: Offset) {
         let mut to = to.min(self.log.log_end);
         if let RoleState::Follower(follower) = &self.role
             && let Some(cut) = follower.cut_under_way()
         {
             to = to.min(cut);
+        }
+        if self.flush_mode() == FlushMode::Sync && to > self.log.flushed {
+            self.end_moves(now, self.log.flushed);
         }
         self.log.flushed = self.log.flushed.max(to);
     }

@@ -98,3 +98,38 @@ fn flush_timeout_ends_what_waits_for_the_flush_here_and_nothing_else() {
     rig.produce(1, Acks::All);
     assert_eq!(answers(&rig.step(late(1))), [], "async: it waits for no flush");
 }
+
+#[test]
+fn b7_a_follower_that_fetches_and_never_flushes_leaves_the_isr_in_sync_mode() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1, 2], 1, FlushMode::Sync);
+    let fetch = |rig: &mut Rig, log_end: i64, to: i64| {
+        let position = FetchPosition { flushed: Offset(to), ..rig.at(2, log_end) };
+        rig.fetch_at(2, position)
+    };
+    fetch(&mut rig, 0, 0);
+    rig.pass_ms(2 * LAG_MS);
+    // Idle so far: its time begins with the record that is flushed here.
+    rig.produce(1, Acks::All);
+    rig.step(flushed(1));
+    fetch(&mut rig, 1, 0);
+    assert_eq!(proposed(&rig.pass_ms(LAG_MS / 2)), None);
+    fetch(&mut rig, 1, 0);
+    let effects = rig.pass_ms(LAG_MS);
+    assert_eq!(proposed(&effects), Some(vec![1]), "its disk hangs");
+    let state = rig.isr(&[1]);
+    assert_eq!(answers(&state), [(1, Ok(0))]);
+}
+
+#[test]
+fn b7_a_follower_that_flushes_as_the_leader_does_stays_however_much_is_written() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1, 2], 1, FlushMode::Sync);
+    rig.fetch(2, 0);
+    for waiter in 1..10 {
+        rig.produce(waiter, Acks::None);
+    }
+    // The leader's own disk is slow: nobody lags.
+    assert_eq!(proposed(&rig.pass_ms(2 * LAG_MS)), None);
+    rig.step(flushed(9));
+    rig.fetch(2, 9);
+    assert_eq!(proposed(&rig.pass_ms(2 * LAG_MS)), None);
+}
