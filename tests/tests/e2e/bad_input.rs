@@ -93,7 +93,7 @@ async fn a_broker_that_cannot_start_says_why_and_changes_nothing() -> Outcome<()
     refused(&file, &[&taken, "admin.listener"]).await?;
 
     let file = configuration(&folder, &with(good()?, "zookeper.connect", "x"))?;
-    refused(&file, &["line 8", "'zookeper.connect'", "did you mean 'zookeeper.connect'?"]).await?;
+    refused(&file, &["line 9", "'zookeper.connect'", "did you mean 'zookeeper.connect'?"]).await?;
     let file = configuration(&folder, &with(good()?, "num.partitions", "lots"))?;
     refused(&file, &["'num.partitions'", "'lots'", "expected a whole number"]).await?;
 
