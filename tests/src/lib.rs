@@ -11,6 +11,7 @@ pub mod demonstration;
 pub mod kcat;
 pub mod ledger;
 pub mod load;
+pub mod losses;
 pub mod power;
 pub mod power_cut;
 pub mod prng;

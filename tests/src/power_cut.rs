@@ -3,12 +3,13 @@
 //! ZooKeeper keeps its power. With `flush.mode=sync` nothing may be lost; with `async` no more than `flush.messages` and
 //! `flush.ms` let stand unflushed; and with syncs that only say that they are done the first must fail, or it shows nothing.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::Outcome;
 use crate::admin::NewTopic;
 use crate::cluster::{Cluster, Options, Preload, SETTLE_MAX};
 use crate::load::{self, Account, Load, Target, Verdict};
+use crate::losses;
 use crate::power::{self, Loss};
 use crate::prng::Prng;
 use crate::shim::Op;
@@ -206,7 +207,7 @@ impl Round<'_> {
             cut = cut.plus(power::cut(&roots, broker.shim().journal()?, prng.next_u64())?);
         }
         let before = load.batches();
-        let restarted_at = Instant::now();
+        let (restarted_at, cut_at) = (Instant::now(), SystemTime::now());
         cluster.start_all()?;
         wait_for("every producer is acknowledged again", SETTLE_MAX, || async {
             load.batches().iter().zip(&before).all(|(now, before)| now > before).then_some(())
@@ -220,7 +221,10 @@ impl Round<'_> {
         let restarts_now = new.iter().map(|account| account.restarts).sum();
         accounts.extend(new);
         let verdict = load::judge(self.target, accounts)?;
-        let faults = self.faults(&verdict, restarts_now, (killed_at, restarted_at));
+        let mut faults = self.faults(&verdict, restarts_now, (killed_at, restarted_at));
+        if self.kind == Kind::Async {
+            faults.extend(unnamed(cluster, &verdict, cut_at)?);
+        }
         // What is lost is told once.
         load::forget(accounts, &verdict);
         Ok(Done { verdict, acked_now, restarts_now, cut, healed_in, faults })
@@ -267,6 +271,32 @@ impl Round<'_> {
         }
         faults
     }
+}
+
+/// Every lost record must be named by a loss record that a broker wrote after the cut.
+fn unnamed(cluster: &mut Cluster, verdict: &Verdict, cut_at: SystemTime) -> Outcome<Vec<String>> {
+    let mut named = Vec::new();
+    for broker in cluster.brokers() {
+        let records = losses::of(&broker.config().log_dirs)?;
+        named.extend(records.into_iter().filter(|loss| loss.at >= cut_at));
+    }
+    let mut faults = Vec::new();
+    for (partition, lost) in &verdict.lost_offsets {
+        let of_partition: Vec<_> =
+            named.iter().filter(|loss| loss.partition == *partition).collect();
+        let is_named = |(offset, _): &&(i64, Instant)| {
+            of_partition.iter().any(|loss| loss.names(TOPIC, *partition, *offset))
+        };
+        let missing: Vec<i64> =
+            lost.iter().filter(|l| !is_named(l)).map(|(offset, _)| *offset).collect();
+        if let (Some(first), Some(last)) = (missing.first(), missing.last()) {
+            faults.push(format!(
+                "no loss record names {} lost records of partition {partition}, {first}..={last}; there are {of_partition:?}",
+                missing.len()
+            ));
+        }
+    }
+    Ok(faults)
 }
 
 /// Lost offsets as `partition: first..=last (count)`.

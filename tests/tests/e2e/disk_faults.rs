@@ -9,6 +9,7 @@ use barnabas_tests::admin::NewTopic;
 use barnabas_tests::client::{Answer, Client};
 use barnabas_tests::cluster::{Cluster, Options, Preload, SETTLE_MAX};
 use barnabas_tests::load::{self, Load, Target};
+use barnabas_tests::losses;
 use barnabas_tests::replicas::{identical, log_bytes};
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::{kcat, shim::EIO};
@@ -75,6 +76,7 @@ async fn r38_d5_a_failed_sync_is_acknowledged_to_none_of_its_group() -> Outcome<
     let address = cluster.broker(leader).config().advertised_listener.to_string();
     let log_dir = cluster.broker(leader).log_dir().to_owned();
     let path = format!("path={}/t-0/*.log", log_dir.display());
+    let end = Client::connect(&address).await?.end_offset("t", 0).await?;
     cluster.shim(leader).rules(&[&format!("hold sync {path}")])?;
     let group: Vec<_> = (0..GROUP)
         .map(|n| {
@@ -105,6 +107,13 @@ async fn r38_d5_a_failed_sync_is_acknowledged_to_none_of_its_group() -> Outcome<
     })
     .await?;
     assert!(cluster.broker(leader).runs(), "{}", cluster.broker(leader).last_log_line());
+    let log_dirs = cluster.broker(leader).config().log_dirs.clone();
+    let lost = wait_for("the range is reported", SETTLE_MAX, || async {
+        let lost = losses::of(&log_dirs).ok()?;
+        lost.into_iter().find(|loss| loss.topic == "t" && loss.cause == "failed_sync")
+    })
+    .await?;
+    assert_eq!((lost.from, lost.to), (end, Some(end + i64::try_from(GROUP)?)), "{lost:?}");
     let after = until_appended(&cluster, "t", "after").await?;
     acked.push("after".to_owned());
     cluster.until_healed_since("t", 3, &[(0, before)].into()).await?;

@@ -22,6 +22,8 @@ const CLIENTS: usize = 4;
 /// Records of a batch, and bytes of each.
 const BATCH: usize = 64;
 const VALUE_BYTES: usize = 1024;
+/// Number of the client whose batch shows that there is room.
+const PROBE: usize = 1000;
 /// How long after there is room again a record is taken.
 const RESUME_MAX: Duration = Duration::from_secs(5);
 
@@ -136,8 +138,10 @@ async fn fill_and_free(
     free(cluster).await?;
     let freed_at = Instant::now();
     let mut connection = Client::connect(&address).await?;
+    // As large as those that were refused: a small record may have found room all the time.
+    let probe: Vec<Vec<u8>> = (0..2 * BATCH).map(|n| value(PROBE, n)).collect();
     loop {
-        let answer = connection.produce("fill", 0, None, &[value(1000, 0)]).await?;
+        let answer = connection.produce("fill", 0, None, &probe).await?;
         if matches!(answer, Answer::Appended(_)) {
             break;
         }
