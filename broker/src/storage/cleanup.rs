@@ -149,8 +149,12 @@ mod tests {
     /// A partition that keeps at most about 200 bytes in segments of 100, and holds more.
     fn retaining(node: &Arc<Node>, disk: &Disk, isr: &[i32]) -> Arc<Hosted> {
         let hosted = disk.host(node, tp("t", 0));
-        let config =
-            TopicConfig { segment_bytes: 100, retention_bytes: 200, ..TopicConfig::default() };
+        let config = TopicConfig {
+            segment_bytes: 100,
+            retention_bytes: 200,
+            retention_ms: -1,
+            ..TopicConfig::default()
+        };
         let mut after = Aftermath::default();
         hosted.configure(node.now(), &config, &mut after);
         after.settle(&hosted, &**node, &mut Flush::default());
