@@ -55,11 +55,12 @@ impl LogDir {
         if !renamed.is_empty() {
             sync_dir(self.disk(), self.path())?;
         }
-        self.shared.forget(partitions)?;
+        let forgotten = self.shared.forget(partitions);
         for dir in renamed {
             result = result.and(self.disk().remove_dir_all(&dir).at("remove", &dir));
         }
-        result
+        // On a full disk there is room now.
+        result.and(if forgotten.is_err() { self.shared.forget(&[]) } else { Ok(()) })
     }
 
     /// Renames a stray directory of this partition's name away (R28), as [`LogDir::open`] does. That there is none is fine.

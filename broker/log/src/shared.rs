@@ -48,6 +48,9 @@ pub(crate) struct State {
     pub(crate) failed_syncs: BTreeMap<TopicPartition, Offset>,
     /// The recovery points of before this run could not be read: what has none may hold anything.
     pub(crate) points_lost: bool,
+    /// Checkpoints on disk (high watermarks, recovery points, log starts, cleaner points) that may still name partitions
+    /// that are gone.
+    pub(crate) stale: [bool; 4],
     /// Flushed and closed, by the process before (clean marker) or by this one: no scan at the next open.
     pub(crate) whole: BTreeSet<TopicPartition>,
     /// Open, or not closed well, or left by an unclean stop and not opened since: while there is one, no clean marker.
@@ -242,10 +245,11 @@ impl Shared {
 
     /// The directories of these partitions are gone: nothing that was noted of them holds for later ones of the same names.
     pub(crate) fn forget(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
-        let (mut had_mark, mut had_point, mut had_start, mut had_clean) =
-            (false, false, false, false);
-        {
+        let [mark, point, start, clean] = {
             let mut state = self.state();
+            // What could not be written the last time: a crash must not give it to a later partition of the same name.
+            let [mut had_mark, mut had_point, mut had_start, mut had_clean] =
+                std::mem::take(&mut state.stale);
             for tp in partitions {
                 state.whole.remove(tp);
                 state.unclean.remove(tp);
@@ -256,17 +260,17 @@ impl Shared {
                 state.starts_unwritten.remove(tp);
                 state.failed_syncs.remove(tp);
             }
-        }
-        if had_mark {
-            self.write_high_watermarks()?;
-        }
-        if had_point {
-            self.write_recovery_points()?;
-        }
-        if had_clean {
-            self.write_cleaner_points()?;
-        }
-        if had_start { self.write_log_starts() } else { Ok(()) }
+            [had_mark, had_point, had_start, had_clean]
+        };
+        let writes: [(bool, &dyn Fn() -> Result<(), LogError>); 4] = [
+            (mark, &|| self.write_high_watermarks()),
+            (point, &|| self.write_recovery_points()),
+            (start, &|| self.write_log_starts()),
+            (clean, &|| self.write_cleaner_points()),
+        ];
+        let results = writes.map(|(stale, write)| if stale { write() } else { Ok(()) });
+        self.state().stale = results.each_ref().map(Result::is_err);
+        results.into_iter().collect()
     }
 
     /// Up to where a log was compacted, exclusive.

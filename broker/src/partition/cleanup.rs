@@ -1,8 +1,8 @@
-//! What the cleanup threads do with one partition: rolling by age, retention, forgetting producers.
+//! What the cleanup threads do with one partition: rolling by age, retention, forgetting producers, compaction.
 //!
 //! Files are read and written without the partition's lock; under it are decisions and, at a roll, the making of a file.
 
-use barnabas_log::LogError;
+use barnabas_log::{CompactionPlan, Log, LogError};
 use barnabas_replica::Event;
 use barnabas_types::Now;
 
@@ -52,6 +52,29 @@ impl Hosted {
                 }
             }
             Err(error) => inner.rolled(self, now, Err(error), after),
+        }
+    }
+
+    /// What compaction has to look at, and the right to compact this log; `None` if there is nothing.
+    pub(crate) fn compaction_plan(&self) -> Option<CompactionPlan> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return None;
+        }
+        let high_watermark = inner.replica.high_watermark();
+        inner.log.compaction_plan(high_watermark)
+    }
+
+    /// The log under its lock, for a compaction that swaps segments.
+    pub(crate) fn with_log_to_compact(&self, work: &mut dyn FnMut(&mut Log)) {
+        work(&mut self.lock().log);
+    }
+
+    /// A compaction ended with an error: where it has left the log fenced, the partition is.
+    pub(crate) fn compaction_failed(&self, now: Now, error: &LogError, after: &mut Aftermath) {
+        let mut inner = self.lock();
+        if inner.log.is_fenced() && !inner.closed {
+            inner.failed(self, now, None, error, after);
         }
     }
 }

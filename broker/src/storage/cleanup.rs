@@ -1,11 +1,14 @@
-//! The threads that let old records go: one a directory.
+//! The threads that let old records go: one a directory for retention, and the cleaners, which compact.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use barnabas_log::StopSignal;
+
+use super::cleaner::{Cleaner, Uncleanable};
 use super::{Directory, Storage};
 use crate::config::StorageConfig;
 use crate::node::Node;
@@ -39,6 +42,21 @@ impl Cleanup {
             };
             cleanup.spawn("retention", move || retention.run())?;
         }
+        let cleaners = if config.cleaner_enable { config.cleaner_threads.max(1) } else { 0 };
+        let uncleanable = Arc::<Uncleanable>::default();
+        for _ in 0..cleaners {
+            let share = |whole: u64| whole / cleaners as u64;
+            let cleaner = Cleaner {
+                node: Arc::downgrade(node),
+                stop: cleanup.stop.clone(),
+                backoff: Duration::from_millis(config.cleaner_backoff_ms),
+                map_bytes_max: usize::try_from(share(config.cleaner_dedupe_buffer_bytes))
+                    .unwrap_or(usize::MAX),
+                bytes_per_second: share(config.cleaner_io_max_bytes_per_second).max(1),
+                uncleanable: uncleanable.clone(),
+            };
+            cleanup.spawn("cleaner", move || cleaner.run())?;
+        }
         Ok(cleanup)
     }
 
@@ -60,27 +78,6 @@ impl Cleanup {
 impl Drop for Cleanup {
     fn drop(&mut self) {
         self.stop.stop();
-    }
-}
-
-/// Asks threads to end, and wakes those that wait.
-#[derive(Debug, Default)]
-struct StopSignal {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl StopSignal {
-    fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits; whether to end now.
-    fn wait(&self, at_most: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(stopped, at_most, |stopped| !*stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -121,16 +118,18 @@ impl Retention {
     }
 }
 
-/// A fault in one log must not end the thread that serves the others.
-fn guarded(hosted: &Hosted, work: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+/// A fault in one log must not end the thread that serves the others. Whether the work was finished.
+pub(super) fn guarded(hosted: &Hosted, work: impl FnOnce()) -> bool {
+    let finished = catch_unwind(AssertUnwindSafe(work)).is_ok();
+    if !finished {
         let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
         tracing::error!(%topic, partition, "the cleanup of this log was not finished");
     }
+    finished
 }
 
 /// The broker's clock, milliseconds since 1970.
-fn wall_ms() -> i64 {
+pub(super) fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,6 @@
 //! The log directories of a broker: which partition lies where, how they were left, and what is wrong with them.
 
+mod cleaner;
 mod cleanup;
 mod directory;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use barnabas_log::testing::TempDir;
+use barnabas_log::testing::{Failing, TempDir};
 use barnabas_log::{LogDir, LogError};
 use barnabas_types::{BrokerId, ClusterId, Offset, TopicId};
 
@@ -200,6 +200,24 @@ fn several_partitions_are_deleted_together_and_one_failure_spares_the_others() {
     assert_eq!(dir.high_watermark_of(&tp("u")), None);
     assert_eq!(dir.high_watermark_of(&tp("w")), Some(Offset(5)));
     assert!(world.path().join("w-0").is_dir());
+}
+
+#[test]
+fn a_full_disk_keeps_no_deleted_partition_and_its_marks_go_when_there_is_room() {
+    let temp = TempDir::new("delete-full");
+    let disk = Failing::new();
+    let dir = LogDir::lock_on(disk.disk(), temp.path()).unwrap();
+    dir.begin_under("boot-1").unwrap();
+    drop(dir.open(&tp("u"), ID, TINY).unwrap());
+    dir.write_high_watermarks(&BTreeMap::from([(tp("u"), Offset(3))])).unwrap();
+    disk.room(Some(0));
+    assert!(dir.delete(&tp("u")).unwrap_err().is_full());
+    assert!(!temp.path().join("u-0").exists(), "its bytes may be what the disk lacks");
+    disk.room(None);
+    let marks = || fs::read_to_string(temp.path().join("replication-offset-checkpoint")).unwrap();
+    assert!(marks().contains("u 0 3"), "not written yet");
+    drop(dir.open(&tp("u"), TopicId([1; 16]), TINY).unwrap());
+    assert!(!marks().contains("u 0 3"), "before another life can be taken for this one");
 }
 
 #[test]

@@ -112,6 +112,8 @@ pub struct Agent {
     /// Whoever registers the broker listens.
     tail_lost: watch::Sender<TailMark>,
     swept: bool,
+    /// Directories whose checkpoints could not be written the last time.
+    checkpoints_fail: Vec<usize>,
 }
 
 impl Agent {
@@ -146,6 +148,7 @@ impl Agent {
             failed: BTreeMap::new(),
             tail_lost,
             swept: false,
+            checkpoints_fail: Vec::new(),
         }
     }
 
@@ -274,9 +277,14 @@ impl Agent {
             let of_directory = &mut high_watermarks[hosted.directory.index()];
             of_directory.insert(hosted.topic_partition.clone(), hosted.high_watermark());
         }
+        let mut failing = Vec::new();
         for (directory, error) in self.storage.checkpoint(high_watermarks) {
-            tracing::error!(directory = %directory.path().display(), %error, "high watermarks and recovery points cannot be checkpointed");
+            if !self.checkpoints_fail.contains(&directory.index()) {
+                tracing::error!(directory = %directory.path().display(), %error, "high watermarks and recovery points cannot be checkpointed; it is tried again and again");
+            }
+            failing.push(directory.index());
         }
+        self.checkpoints_fail = failing;
     }
 
     fn stop(&mut self) {

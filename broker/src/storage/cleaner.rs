@@ -1,0 +1,116 @@
+//! A cleaner thread: compacts one log after the other, the dirtiest first, at a bounded rate.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use barnabas_log::{Compacted, Ended, LogError, Round, StopSignal, Throttle, compact};
+use barnabas_types::{Now, TopicPartition};
+
+use super::cleanup::{guarded, wall_ms};
+use crate::node::Node;
+use crate::partition::{Aftermath, Flush, Hosted};
+
+/// How long a log whose compaction failed (a full disk, damage) is left alone.
+const UNCLEANABLE_MS: u64 = 60_000;
+
+/// Until when logs are left alone.
+pub(super) type Uncleanable = Mutex<BTreeMap<TopicPartition, Now>>;
+
+/// One cleaner thread.
+pub(super) struct Cleaner {
+    pub(super) node: Weak<Node>,
+    pub(super) stop: Arc<StopSignal>,
+    /// `log.cleaner.backoff.ms`.
+    pub(super) backoff: Duration,
+    pub(super) map_bytes_max: usize,
+    pub(super) bytes_per_second: u64,
+    /// Until when a log is left alone; of all cleaners together.
+    pub(super) uncleanable: Arc<Uncleanable>,
+}
+
+impl Cleaner {
+    pub(super) fn run(&self) {
+        loop {
+            let Some(node) = self.node.upgrade() else { return };
+            let worked = match self.dirtiest(&node) {
+                Some((hosted, round)) => guarded(&hosted, || self.compact(&node, &hosted, round)),
+                None => false,
+            };
+            drop(node);
+            if self.stop.wait(if worked { Duration::ZERO } else { self.backoff }) {
+                return;
+            }
+        }
+    }
+
+    /// The log that is to be compacted first.
+    fn dirtiest(&self, node: &Node) -> Option<(Arc<Hosted>, Round)> {
+        let now = node.now();
+        let left_alone = {
+            let mut all = self.uncleanable.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, until| *until > now);
+            all.clone()
+        };
+        let mut best: Option<(Arc<Hosted>, Round)> = None;
+        for hosted in node.partitions.all() {
+            let usable = hosted.directory.usable().is_some();
+            if !usable || left_alone.contains_key(&hosted.topic_partition) {
+                continue;
+            }
+            let Some(plan) = hosted.compaction_plan() else { continue };
+            match plan.due(wall_ms()) {
+                Ok(Some(round)) => {
+                    if best.as_ref().is_none_or(|(_, b)| round.dirty_share() > b.dirty_share()) {
+                        best = Some((hosted, round));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => self.leave_alone(node, &hosted, &error),
+            }
+        }
+        best
+    }
+
+    fn compact(&self, node: &Arc<Node>, hosted: &Arc<Hosted>, round: Round) {
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        let mut throttle = Throttle::new(self.bytes_per_second as f64, self.stop.clone());
+        let mut with_log =
+            |work: &mut dyn FnMut(&mut barnabas_log::Log)| hosted.with_log_to_compact(work);
+        match compact(round, &mut with_log, self.map_bytes_max, &mut throttle) {
+            Ok(Compacted {
+                ended: Ended::UpTo(to),
+                read_bytes,
+                written_bytes,
+                records,
+                removed_records,
+                ..
+            }) => {
+                tracing::info!(
+                    %topic, partition, %to, read_bytes, written_bytes, records, removed_records,
+                    "the log was compacted"
+                );
+                let points =
+                    hosted.directory.usable().map(barnabas_log::LogDir::write_cleaner_points);
+                if let Some(Err(error)) = points {
+                    tracing::warn!(%topic, partition, %error, "how far the logs are compacted cannot be noted; after a restart a part is compacted again");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let mut after = Aftermath::default();
+                hosted.compaction_failed(node.now(), &error, &mut after);
+                after.settle(hosted, &**node, &mut Flush::default());
+                self.leave_alone(node, hosted, &error);
+            }
+        }
+    }
+
+    fn leave_alone(&self, node: &Node, hosted: &Hosted, error: &LogError) {
+        let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        tracing::warn!(%topic, partition, %error, "the log cannot be compacted now; it is tried again in a minute");
+        let until = Now(node.now().0 + UNCLEANABLE_MS);
+        let mut all = self.uncleanable.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(hosted.topic_partition.clone(), until);
+    }
+}
