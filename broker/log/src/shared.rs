@@ -262,13 +262,14 @@ impl Shared {
             }
             [had_mark, had_point, had_start, had_clean]
         };
-        let writes: [(bool, &dyn Fn() -> Result<(), LogError>); 4] = [
-            (mark, &|| self.write_high_watermarks()),
-            (point, &|| self.write_recovery_points()),
-            (start, &|| self.write_log_starts()),
-            (clean, &|| self.write_cleaner_points()),
+        type Write = fn(&Shared) -> Result<(), LogError>;
+        let writes: [(bool, Write); 4] = [
+            (mark, Self::write_high_watermarks),
+            (point, Self::write_recovery_points),
+            (start, Self::write_log_starts),
+            (clean, Self::write_cleaner_points),
         ];
-        let results = writes.map(|(stale, write)| if stale { write() } else { Ok(()) });
+        let results = writes.map(|(stale, write)| if stale { write(self) } else { Ok(()) });
         self.state().stale = results.each_ref().map(Result::is_err);
         results.into_iter().collect()
     }

@@ -57,7 +57,7 @@ impl Hosted {
 
     /// What compaction has to look at, and the right to compact this log; `None` if there is nothing.
     pub(crate) fn compaction_plan(&self) -> Option<CompactionPlan> {
-        let mut inner = self.lock();
+        let inner = self.lock();
         if inner.closed {
             return None;
         }

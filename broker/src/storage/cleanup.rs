@@ -138,7 +138,8 @@ pub(super) fn wall_ms() -> i64 {
 mod tests {
     use std::fs;
 
-    use barnabas_types::{Acks, Offset, TopicConfig};
+    use barnabas_log::testing::BatchBuilder;
+    use barnabas_types::{Acks, CleanupPolicy, Offset, Ratio, TopicConfig};
 
     use super::*;
     use crate::testing::{Disk, node, produce, push, state, tp};
@@ -219,6 +220,41 @@ mod tests {
         assert!(!disk.temp.path().join("t-0").exists());
         let waited = tokio::time::timeout(Duration::ZERO, node.failed.taken()).await;
         assert!(waited.is_err(), "no failure is told");
+    }
+
+    #[tokio::test]
+    async fn a_cleaner_compacts_what_is_flushed_and_committed_and_keeps_the_last_of_each_key() {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = disk.host(&node, tp("t", 0));
+        let config = TopicConfig {
+            segment_bytes: 300,
+            cleanup: CleanupPolicy { delete: false, compact: true },
+            min_cleanable_dirty_ratio: Ratio::from_millionths(0),
+            flush_messages: 1,
+            ..TopicConfig::default()
+        };
+        let mut after = Aftermath::default();
+        hosted.configure(node.now(), &config, &mut after);
+        after.settle(&hosted, &*node, &mut Flush::default());
+        state(&node, &hosted, push(1, 1, &[1]));
+        for n in 0..40_u8 {
+            let mut batch = BatchBuilder::new().keyed(b"key", Some(&[n])).build();
+            let mut after = Aftermath::default();
+            hosted.produce(node.now(), Acks::None, 1, &mut batch, None, &mut after);
+            after.settle(&hosted, &*node, &mut Flush::default());
+        }
+        until(|| hosted.unflushed(node.now()).0 == 0).await;
+        let before = hosted.with_log(|log| log.size_bytes());
+        let mut config = crate::testing::storage_config();
+        config.cleaner_backoff_ms = 1;
+        let cleanup = Cleanup::start(&node, &disk.storage, &config).unwrap();
+        until(|| hosted.with_log(|log| log.size_bytes()) < before / 2).await;
+        let cleaned = || hosted.directory.log_dir().unwrap().cleaned_up_to(&tp("t", 0));
+        until(|| cleaned().is_some()).await;
+        cleanup.stop();
+        assert_eq!(hosted.consumer_view(None).unwrap().log_end, Offset(40));
+        let last = hosted.read_for_consumer(Offset(39), None, 1 << 20).unwrap();
+        assert!(last.range.is_some());
     }
 
     #[tokio::test]
