@@ -33,6 +33,7 @@ impl Listing {
             match (Kind::of(&path), base_of(&path)) {
                 (Some(kind), Some(base)) => listing.numbered.push((base, kind, path)),
                 (Some(kind), None) => listing.named.push((path, kind)),
+                (None, _) if is_marker(&path) => {}
                 (None, _) => listing.other.push(path),
             }
         }
@@ -50,6 +51,12 @@ impl Listing {
     fn is_partition(&self) -> bool {
         !self.numbered.is_empty() || self.has(Kind::PartitionMetadata)
     }
+}
+
+/// Files of which nothing is to be said: the lock, and this program's own small ones but for the mark of a lost tail.
+fn is_marker(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == ".lock" || name.starts_with("barnabas.") && name != "barnabas.tail_lost"
 }
 
 pub(super) fn dump(dir: &Path, options: Options, out: &mut Out<'_>) -> Result<(), DumpError> {

@@ -234,8 +234,8 @@ fn compressed_records_are_shown_and_those_that_do_not_decompress_are_damage() {
         .flat_map(|path| found(path, DEEP).1)
         .filter(|line| line.starts_with("record") || line.starts_with("damage"))
         .collect();
-    for offset in 0..5 {
-        assert_eq!(lines[offset], format!("record {offset} at 0 value Some([97, 98, 99])"));
+    for (offset, line) in lines.iter().enumerate().take(5) {
+        assert_eq!(*line, format!("record {offset} at 0 value Some([97, 98, 99])"));
     }
     assert!(lines[5].starts_with("damage"), "{lines:#?}");
     assert_eq!(lines.len(), 6);

@@ -218,8 +218,10 @@ fn line_of_partition(partition: &Partition) -> String {
     let id = partition.topic_id.map_or_else(|| "-".to_owned(), |id| id.to_string());
     let epoch = partition.last_epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
     let mut state = Vec::new();
-    if partition.damaged > 0 {
-        state.push(format!("DAMAGED in {} places", partition.damaged));
+    match partition.damaged {
+        0 => {}
+        1 => state.push("DAMAGED in 1 place".to_owned()),
+        places => state.push(format!("DAMAGED in {places} places")),
     }
     if partition.incomplete > 0 {
         state.push("the end is incomplete (being written?)".to_owned());
