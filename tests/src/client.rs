@@ -207,6 +207,24 @@ impl Client {
         self.send(topic, partitions, builder.build()).await
     }
 
+    /// Sends one batch of records with keys to partition 0 with acks=all; no value: a tombstone.
+    ///
+    /// # Errors
+    /// No answer: whether the records are there is unknown.
+    pub async fn produce_keyed(
+        &mut self,
+        topic: &str,
+        records: &[(Vec<u8>, Option<Vec<u8>>)],
+    ) -> Outcome<Answer> {
+        let builder = BatchBuilder::new().timestamp(now_ms()?);
+        let keyed = |builder: BatchBuilder, (key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+            builder.keyed(key, value.as_deref())
+        };
+        let batch = records.iter().fold(builder, keyed).build();
+        let answers = self.send(topic, &[0], batch).await?;
+        Ok(answers.into_values().next().ok_or("an answer without the partition")?)
+    }
+
     async fn send(
         &mut self,
         topic: &str,

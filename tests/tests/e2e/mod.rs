@@ -4,6 +4,7 @@ mod bad_input;
 #[cfg(target_os = "linux")]
 mod churn;
 mod clients;
+mod compaction;
 mod configs;
 mod delete_records;
 #[cfg(target_os = "linux")]
