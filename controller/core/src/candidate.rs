@@ -57,6 +57,10 @@ struct Session {
     /// The broker wants another broker epoch: once at rest, its registration is deleted and created again. The session stays,
     /// and with it the term.
     anew: bool,
+    /// A registration was asked for and is not in force yet: what it says was settled then.
+    creating: bool,
+    /// The wish came after that: it asks for the one after.
+    anew_after: bool,
 }
 
 /// Owns the session, the registration and the race. One per process, for its whole life.
@@ -133,6 +137,7 @@ impl Candidate {
                     (false, _) => {}
                 }
             }
+            Event::RegisterAnew { .. } if session.creating => session.anew_after = true,
             Event::RegisterAnew { .. } => session.anew = true,
             answer => self.answered(answer, effects),
         }
@@ -174,7 +179,8 @@ impl Candidate {
             Event::EpochRead { epoch, .. } => {
                 if let Stage::ReadingEpoch(mine) = self.stage {
                     session.registered = Some(mine);
-                    session.anew = false;
+                    session.anew = std::mem::take(&mut session.anew_after);
+                    session.creating = false;
                     effects.push(Effect::Registered { epoch: mine, controller_epoch_min: epoch });
                     self.go(Stage::ReadingController, Effect::ReadController, effects);
                 }
@@ -216,6 +222,8 @@ impl Candidate {
             verify: false,
             changed: false,
             anew: false,
+            creating: false,
+            anew_after: false,
         });
         self.go(Stage::Creating, Effect::CreateRegistration, effects);
     }
@@ -446,6 +454,7 @@ impl Candidate {
     fn go(&mut self, stage: Stage, order: Effect, effects: &mut Vec<Effect>) {
         if let Some(session) = &mut self.session {
             session.ask_again = false;
+            session.creating |= order == Effect::CreateRegistration;
         }
         self.stage = stage;
         effects.push(order);

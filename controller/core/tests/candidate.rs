@@ -155,6 +155,28 @@ fn r38_registering_anew_waits_for_what_is_under_way_and_outlives_a_disconnection
 }
 
 #[test]
+fn r38_a_wish_that_comes_after_the_create_was_sent_asks_for_one_more() {
+    // Its tail was lost after the create that is under way had said that it was whole.
+    let mut bench = Bench::new();
+    bench.step(Event::Connected { session: S });
+    assert_eq!(bench.step(Event::RegisterAnew { session: S }), []);
+    let created = Event::RegistrationCreated { session: S, epoch: BrokerEpoch(70) };
+    assert_eq!(bench.step(created), [Effect::ReadEpoch]);
+    assert_eq!(bench.step(Event::RegisterAnew { session: S }), []);
+    bench.step(Event::EpochRead { session: S, epoch: e(5), version: 8 });
+    let follow = Effect::Follow { controller: BrokerId(1), epoch: e(6) };
+    assert_eq!(bench.read(Some(OTHER), 6, 9), [follow, Effect::ReadRegistration]);
+    bench.step(own(70));
+    bench.step(Event::RegistrationDeleteTried { session: S });
+    created_anew(&mut bench);
+    assert_eq!(
+        bench.read(Some(OTHER), 6, 9).last(),
+        Some(&Effect::Follow { controller: BrokerId(1), epoch: e(6) }),
+        "once"
+    );
+}
+
+#[test]
 fn r38_a_create_whose_answer_is_lost_is_found_by_its_epoch() {
     let mut bench = Bench::elected();
     bench.step(Event::RegisterAnew { session: S });

@@ -34,10 +34,6 @@ impl World {
         let marked = process.marked;
         process.slots.retain(|_, slot| !(marked && slot.replica.is_fenced()));
         let reopened = before - process.slots.len();
-        if process.slots.values().any(|slot| slot.replica.is_fenced()) {
-            self.register_anew(b);
-        }
-        let process = &mut self.processes[b];
         let partitions: Vec<TopicPartition> = process.slots.keys().cloned().collect();
         for _ in 0..reopened {
             self.reach(Reached::SyncHealed);
