@@ -3,7 +3,8 @@
 //! A replica whose log could not be opened or has failed is told to the controller, which treats it as one that is gone: its
 //! leadership moves, it leaves the ISR. Opening it is tried again and again, ever more seldom, but never
 //! - in the leader epoch in which it led when it failed: an epoch has one leader, in one life;
-//! - after a failed sync before the broker is registered anew (R38): its log then ends below what it has reported.
+//! - after a failed sync before the controller has pushed to a new registration that says so (R38): the log then ends below
+//!   what it has reported, and a state that was pushed before takes it for whole.
 //!
 //! A directory that fails a small write of its own is offline until the broker restarts, and with it what it holds.
 
@@ -31,18 +32,19 @@ pub(super) struct Failed {
     retry_at: Option<Now>,
     /// The epoch in which it led when it failed.
     led: Option<LeaderEpoch>,
-    /// R38: only under a later broker epoch than this.
+    /// R38: only under a later broker epoch than this, registered with a lost tail.
     registered_anew: Option<BrokerEpoch>,
 }
 
 impl Failed {
-    /// Whether the state that holds now and the registration let it be opened.
+    /// Whether the state that holds now and the registration let it be opened. `tail_lost_under`: the present broker epoch, if
+    /// the newest push was meant for it and shows it with a lost tail.
     pub(super) fn may_open(
         &self,
         topic: &TopicImage,
         partition: &Partition,
         me: BrokerId,
-        broker_epoch: Option<BrokerEpoch>,
+        tail_lost_under: Option<BrokerEpoch>,
     ) -> bool {
         if topic.incarnation != self.incarnation {
             // Another life, another log.
@@ -53,7 +55,7 @@ impl Failed {
             state.leader == Some(me) && self.led.is_some_and(|led| state.leader_epoch <= led);
         self.retry_at.is_some()
             && !leads_on
-            && self.registered_anew.is_none_or(|old| broker_epoch.is_some_and(|now| now > old))
+            && self.registered_anew.is_none_or(|old| tail_lost_under.is_some_and(|now| now > old))
     }
 }
 

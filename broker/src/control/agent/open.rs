@@ -99,10 +99,13 @@ impl Agent {
             self.failed.remove(tp);
             return false;
         }
-        if self.failed.get(tp).is_some_and(|failed| {
-            !failed.may_open(topic, partition, self.node.me, self.broker_epoch)
-        }) {
-            return false;
+        if let Some(failed) = self.failed.get(tp) {
+            let image = self.node.view.image();
+            let me = image.brokers.get(&self.node.me).filter(|me| me.tail_lost).map(|me| me.epoch);
+            let tail_lost_under = me.filter(|epoch| self.broker_epoch == Some(*epoch));
+            if !failed.may_open(topic, partition, self.node.me, tail_lost_under) {
+                return false;
+            }
         }
         let asked =
             (topic.incarnation, partition.state.leader_epoch, partition.state.partition_epoch);

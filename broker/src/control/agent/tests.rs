@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use barnabas_log::testing::TempDir;
 use barnabas_log::{LogConfig, Op};
 use barnabas_types::{
-    Acks, BrokerId, ClusterDelta, Offset, Partition, TopicConfig, TopicId, TopicImage, TopicName,
+    Acks, BrokerId, BrokerImage, ClusterDelta, Offset, Partition, TopicConfig, TopicId, TopicImage,
+    TopicName,
 };
 use rustix::io::Errno;
 
 use super::*;
 use crate::storage::Wanted;
 use crate::testing::{
-    Disk, LIFE, MY_EPOCH, Refusals, connection, node, pending, produce, push, tp,
+    Disk, LIFE, MY_EPOCH, Refusals, connection, node, pending, produce, push, registered, tp,
 };
 
 const NEXT_LIFE: Incarnation = Incarnation { topic_id: TopicId([8; 16]), czxid: 80 };
@@ -60,6 +61,22 @@ impl Rig {
             target: MY_EPOCH,
             version,
             delta,
+        };
+        self.agent.update(&update).map(|_| ())
+    }
+
+    /// A push to the registration after the first, which it shows with or without a lost tail.
+    fn pushed_to_next(&mut self, tail_lost: bool, delta: ClusterDelta) -> Result<(), Condition> {
+        self.version += 1;
+        let target = BrokerEpoch(MY_EPOCH.0 + 1);
+        let me = BrokerImage { tail_lost, ..registered(target) };
+        let brokers = Some(BTreeMap::from([(self.node.me, me)]));
+        let update = StateUpdate {
+            controller: BrokerId(9),
+            controller_epoch: ControllerEpoch(3),
+            target,
+            version: self.version,
+            delta: ClusterDelta { brokers, ..delta },
         };
         self.agent.update(&update).map(|_| ())
     }
@@ -319,11 +336,15 @@ async fn r38_a_failed_sync_is_a_lost_tail_and_the_log_comes_back_cut_under_a_new
         let state = push(2, 6, &[1, 2]).partition.state;
         image.partitions.values_mut().for_each(|p| p.state = state.clone());
     }
-    rig.update(3, changed(topics)).unwrap();
+    rig.update(3, changed(topics.clone())).unwrap();
     rig.retry();
     assert!(rig.at(2).is_none(), "not under the registration under which it reported more");
     rig.agent.registered(BrokerEpoch(MY_EPOCH.0 + 1), ControllerEpoch(3));
     rig.agent.handle(Message::Retry);
+    assert!(rig.at(2).is_none(), "not by a state that was pushed to the old registration");
+    rig.pushed_to_next(false, changed(topics.clone())).unwrap();
+    assert!(rig.at(2).is_none(), "this registration was asked for before the tail was lost");
+    rig.pushed_to_next(true, changed(topics)).unwrap();
     let again = rig.at(2).unwrap();
     assert!(rig.told().is_empty());
     let kept = log_end(&again);
@@ -380,6 +401,8 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
     assert_eq!((rig.told(), mark.borrow().failures), (vec![tp("t", 0)], 1));
     rig.agent.registered(BrokerEpoch(MY_EPOCH.0 + 1), ControllerEpoch(3));
     rig.agent.handle(Message::Retry);
+    assert!(rig.hosted().is_none(), "nothing was pushed to this registration yet");
+    rig.pushed_to_next(true, changed(topic(LIFE, 6, &[1]))).unwrap();
     assert!(rig.hosted().is_some() && rig.told().is_empty());
     assert_eq!(mark.borrow().failures, 1, "told once");
 }
