@@ -5,8 +5,8 @@ use std::sync::Arc;
 use barnabas_proto::convert::{Report, StateUpdate};
 use barnabas_replica::StatePush;
 use barnabas_types::{
-    BrokerEpoch, Condition, Partition, PartitionEpoch, PartitionState, TopicImage, TopicName,
-    TopicPartition,
+    BrokerEpoch, Condition, LeaderEpoch, Partition, PartitionEpoch, PartitionState, TopicImage,
+    TopicName, TopicPartition,
 };
 
 use super::Agent;
@@ -96,10 +96,16 @@ impl Agent {
         }
     }
 
+    /// Its replicas end; the directories of those that failed go too.
     fn delete_topic(&mut self, name: &TopicName, mine: BrokerEpoch) {
         let all = self.node.partitions.all();
         let of_topic = all.iter().filter(|hosted| hosted.topic_partition.topic == *name);
         self.drop_replicas(of_topic, mine);
+        let failed: Vec<_> = self.failed.keys().filter(|tp| tp.topic == *name).cloned().collect();
+        for tp in failed {
+            // Nothing of this life is ever taken again.
+            self.drop_failed(&tp, (LeaderEpoch(i32::MAX), PartitionEpoch(i32::MAX)));
+        }
     }
 
     /// Ends replicas for good. Their directories go together: one by one they would hold up every other push.
@@ -176,7 +182,7 @@ impl Agent {
         self.delete_directories(std::slice::from_ref(tp));
     }
 
-    fn delete_directories(&self, partitions: &[TopicPartition]) {
+    pub(super) fn delete_directories(&self, partitions: &[TopicPartition]) {
         let result = self.storage.delete_all(partitions);
         for tp in partitions {
             let (topic, partition) = (&tp.topic, tp.partition);

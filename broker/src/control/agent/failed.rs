@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, Incarnation, LeaderEpoch, Now, Partition, TopicImage, TopicPartition,
+    BrokerEpoch, BrokerId, Incarnation, LeaderEpoch, Now, Partition, PartitionEpoch, TopicImage,
+    TopicPartition,
 };
 
 use super::Agent;
@@ -37,6 +38,11 @@ pub(super) struct Failed {
 }
 
 impl Failed {
+    /// Whether it is a replica of this life of its topic.
+    pub(super) fn is_of(&self, incarnation: Incarnation) -> bool {
+        self.incarnation == incarnation
+    }
+
     /// Whether the state that holds now and the registration let it be opened. `tail_lost_under`: the present broker epoch, if
     /// the newest push was meant for it and shows it with a lost tail.
     pub(super) fn may_open(
@@ -179,6 +185,19 @@ impl Agent {
             }
         }
         self.tell_failed();
+    }
+
+    /// A replica that failed is not wanted here any more (R22 was checked): its directory goes, and nothing up to these epochs
+    /// of its topic's life brings it back.
+    pub(super) fn drop_failed(
+        &mut self,
+        tp: &TopicPartition,
+        until: (LeaderEpoch, PartitionEpoch),
+    ) {
+        if let Some(failed) = self.failed.remove(tp) {
+            self.tombstones.insert(tp.clone(), (failed.incarnation, until.0, until.1));
+            self.delete_directories(std::slice::from_ref(tp));
+        }
     }
 
     /// Takes a replica that is fenced out of the broker, and remembers it.

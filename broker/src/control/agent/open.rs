@@ -96,7 +96,10 @@ impl Agent {
         partition: &Partition,
     ) -> bool {
         if !assigned {
-            self.failed.remove(tp);
+            let state = &partition.state;
+            if self.failed.get(tp).is_some_and(|failed| failed.is_of(topic.incarnation)) {
+                self.drop_failed(tp, (state.leader_epoch, state.partition_epoch));
+            }
             return false;
         }
         if let Some(failed) = self.failed.get(tp) {

@@ -406,3 +406,30 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
     assert!(rig.hosted().is_some() && rig.told().is_empty());
     assert_eq!(mark.borrow().failures, 1, "told once");
 }
+
+#[tokio::test]
+async fn r22_a_failed_replica_that_is_not_wanted_any_more_leaves_no_directory() {
+    let (refusals, disk) = Refusals::disk();
+    let mut rig = Rig::on(Disk::on(disk));
+    rig.update(3, full(four(5))).unwrap();
+    refusals.set(|op| write_in(op, "t-").then_some(Errno::IO));
+    for partition in [1, 2] {
+        produce(&rig.node, &rig.at(partition).unwrap(), Acks::None, 0, None);
+    }
+    refusals.lift();
+    rig.failures().await;
+    assert_eq!(rig.told(), [tp("t", 1), tp("t", 2)]);
+    let mut moved = four(6);
+    for image in moved.values_mut() {
+        image.partitions.retain(|index, _| *index == 1);
+        image.partitions.get_mut(&1).unwrap().assigned_replicas = vec![BrokerId(2)];
+    }
+    rig.update(3, changed(moved)).unwrap();
+    assert!(!rig.directory("t-1").exists() && rig.directory("t-2").exists());
+    assert_eq!(rig.told(), [tp("t", 2)]);
+    let mut gone = changed(BTreeMap::new());
+    gone.deleted.push((tp("t", 0).topic, LIFE));
+    rig.update(3, gone).unwrap();
+    assert!((0..4).all(|index| !rig.directory(&format!("t-{index}")).exists()));
+    assert!(rig.told().is_empty() && rig.agent.next_retry().is_none());
+}
