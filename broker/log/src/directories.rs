@@ -31,7 +31,7 @@ impl LogDir {
     }
 
     /// Deletes the directories of partitions: renamed first, so that a crash in the middle leaves no half partition. Drop
-    /// their [`Log`]s before. That there is no such directory is fine.
+    /// their [`Log`](crate::Log)s before. That there is no such directory is fine.
     ///
     /// One sync of the directory and one write of each checkpoint for all of them: for a thousand partitions one by one
     /// it would be thousands, while which the broker obeys no other push.

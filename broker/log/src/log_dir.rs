@@ -163,7 +163,7 @@ impl LogDir {
 
     /// Begins a run, before any log is opened: consumes the clean-shutdown marker durably, so that a crash while loading is
     /// seen as one; decides whether the tail may be lost and makes that durable (R6, R7); removes directories whose deletion
-    /// or creation was interrupted, and stray ones after [`STRAY_KEPT`].
+    /// or creation was interrupted, and stray ones after [`STRAY_KEPT`](crate::STRAY_KEPT).
     ///
     /// # Errors
     /// [`LogError::Io`].
