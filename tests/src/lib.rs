@@ -12,6 +12,7 @@ pub mod kcat;
 pub mod ledger;
 pub mod load;
 pub mod losses;
+pub mod ports;
 pub mod power;
 pub mod power_cut;
 pub mod prng;

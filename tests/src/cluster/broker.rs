@@ -7,13 +7,13 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use barnabas_broker::config::BrokerConfig;
-use barnabas_broker::zookeeper::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::admin::Admin;
+use crate::ports;
 use crate::shim::Shim;
 use crate::wait::wait_for;
 use crate::{Fault, Outcome};
@@ -33,7 +33,7 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn free() -> io::Result<Self> {
-        Ok(Self { kafka: free_port()?, admin: free_port()?, http: free_port()? })
+        Ok(Self { kafka: ports::free()?, admin: ports::free()?, http: ports::free()? })
     }
 }
 

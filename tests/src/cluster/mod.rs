@@ -12,6 +12,7 @@ use std::time::Duration;
 use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 
 use crate::admin::Admin;
+use crate::ports;
 use crate::shim::Shim;
 use crate::wait::wait_for;
 use crate::znodes::{PartitionNode, Znodes};
@@ -90,7 +91,7 @@ impl Cluster {
         let directory = fresh_directory()?;
         let server = ZooKeeperServer::start(&ZooKeeperOptions {
             data_dir: directory.join("zookeeper"),
-            port: None,
+            port: Some(ports::free()?),
             tick_time_ms: 100,
             force_sync: false,
         })
