@@ -2,7 +2,8 @@
 //!
 //! [`LogDir`] is one data directory: its lock, identity, clean-shutdown marker, checkpoints and partitions. [`Log`] is one
 //! partition in it. Record batches (v2) stay opaque on their way: [`batch`] reads their 61-byte header and checks their CRC.
-//! They are opened only where a record must be seen: offsets by time, the checks of a compacted topic, compaction. The log knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
+//! They are opened only where a record must be seen: offsets by time, the checks of a compacted topic, compaction. The log
+//! knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
 //!
 //! **What is true on disk.** The `.log` files are the truth; `.index`, `.timeindex` and `leader-epoch-checkpoint` are
 //! caches that are verified where they are used and rebuilt when they are missing or do not fit.

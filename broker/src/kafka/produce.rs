@@ -245,3 +245,51 @@ fn partition_response(
     }
     partition
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barnabas_types::Offset;
+
+    fn answer(
+        version: i16,
+        result: &ProduceResult,
+        append_time_ms: i64,
+    ) -> PartitionProduceResponse {
+        let mut topic = TopicProduceResponse::default();
+        topic.name = "t".into();
+        topic.partition_responses.push(partition_response(
+            3,
+            Some(result),
+            append_time_ms,
+            version,
+        ));
+        let mut response = ProduceResponse::default();
+        response.responses.push(topic);
+        reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
+        response.responses[0].partition_responses[0].clone()
+    }
+
+    #[test]
+    fn every_answer_can_be_written_at_every_version() {
+        for version in 3..=9 {
+            let stamped = answer(version, &Ok((Offset(5), Offset(2))), 77);
+            assert_eq!((stamped.error_code, stamped.base_offset), (0, 5));
+            assert_eq!(stamped.log_append_time_ms, 77, "the leader's time, if it stamped");
+            assert_eq!(answer(version, &Ok((Offset(5), Offset(2))), -1).log_append_time_ms, -1);
+        }
+    }
+
+    #[test]
+    fn d10_a_timestamp_out_of_bounds_has_kafkas_code_and_says_the_bounds() {
+        let refused = Condition::InvalidTimestamp { timestamp: 9, least: 1, most: 5 };
+        for version in 3..=9 {
+            let refused = answer(version, &Err(refused.clone()), 77);
+            assert_eq!((refused.error_code, refused.log_append_time_ms), (32, -1));
+            assert_eq!(refused.record_errors.len(), usize::from(version >= 8));
+            if version >= 8 {
+                assert!(refused.error_message.unwrap().as_str().contains("[1, 5]"));
+            }
+        }
+    }
+}

@@ -8,11 +8,9 @@ use std::process::{Command, Output};
 
 use barnabas_log::testing::{BatchBuilder, TempDir};
 use barnabas_log::{
-    BatchHeader, Batches, Log, LogConfig, LogDir, Records, Unhurried, compact, record_bytes,
+    BatchHeader, Batches, Ended, Log, LogConfig, LogDir, Records, Unhurried, compact, record_bytes,
 };
-use barnabas_types::{
-    CleanupPolicy, LeaderEpoch, Offset, Ratio, TopicId, TopicName, TopicPartition,
-};
+use barnabas_types::{CleanupPolicy, LeaderEpoch, Offset, TopicId, TopicName, TopicPartition};
 
 /// Exit code of `tests/kafka-dump` when there is no Java, no Maven, or no network.
 const CANNOT_BE_HAD: i32 = 77;
@@ -159,32 +157,40 @@ fn compressed(root: &Path) -> Written {
     writer.close("compressed")
 }
 
-/// Keys that are written again and again, and a round of compaction over them.
+/// Keys that are written again and again and deleted, by producers of whom one is gone; compacted twice, so that there are
+/// batches changed in every codec, batches with a delete horizon, and batches without a record.
 fn compacted(root: &Path) -> Written {
     let mut writer = Writer::open(root, "compacted");
-    writer.log.configure(LogConfig {
-        cleanup: CleanupPolicy { delete: false, compact: true },
-        min_cleanable_dirty_ratio: Ratio::from_millionths(0),
-        ..config()
-    });
+    let cleanup = CleanupPolicy { delete: false, compact: true };
+    let config = LogConfig { cleanup, ..config() };
+    writer.log.configure(config);
+    let now = 1_700_000_000_000;
     for round in 0..120 {
-        let mut batch = BatchBuilder::new().codec([0, 4][usize::from(round % 3 == 0)]);
-        for n in 0..3 {
-            let key = format!("key-{}", (round * 7 + n * 3) % 11);
-            let now = 1_700_000_000_000 + i64::from(round * 10 + n);
-            batch = batch.timestamp(now).keyed(key.as_bytes(), Some(&[b'v'; 90]));
+        let mut batch = BatchBuilder::new().codec(round % 5);
+        for n in 0..4_i64 {
+            let key = format!("key-{}", (i64::from(round) * 7 + n * 3) % 40);
+            let value = format!("value {round} {n} ").repeat(usize::try_from(n).unwrap() * 5);
+            let value = (n + i64::from(round) % 3 > 0).then_some(value.as_bytes());
+            batch = batch.timestamp(now + i64::from(round) * 10 - n).keyed(key.as_bytes(), value);
         }
-        let batch = if round % 2 == 0 { batch.producer(7, 0, round / 2 * 3) } else { batch };
-        writer.append(batch, 1);
+        // The first of them writes no more after a while.
+        let id = if round < 20 { 100 } else { 101 + i64::from(round % 2) };
+        let sequence = writer.sequences.entry(id).or_insert(0);
+        batch = batch.producer(id, 0, *sequence);
+        *sequence += 4;
+        writer.append(batch, 1 + i32::from(round) / 50);
     }
     writer.log.flush().unwrap();
-    let size = writer.log.size_bytes();
-    let plan = writer.log.compaction_plan(writer.log.log_end()).expect("something is sealed");
-    let round = plan.due(1_700_000_100_000).unwrap().expect("something is dirty");
-    let log = &mut writer.log;
-    compact(round, &mut |work| work(log), 1 << 20, &mut Unhurried).unwrap();
-    assert!(log.size_bytes() < size / 2);
-    writer.close("compacted")
+    for high_watermark in [300, 480] {
+        let plan = writer.log.compaction_plan(Offset(high_watermark)).unwrap();
+        let round = plan.due(now + 2000).unwrap().unwrap();
+        let done = compact(round, &mut |work| work(&mut writer.log), 1 << 20, &mut Unhurried);
+        assert!(matches!(done.unwrap().ended, Ended::UpTo(_)));
+    }
+    let written = writer.close("compacted");
+    assert!(written.batches.iter().any(|batch| batch.record_count == 0));
+    assert!(written.batches.iter().any(|batch| batch.delete_horizon().is_some()));
+    written
 }
 
 fn files(written: &Written, kinds: &[&str]) -> Vec<PathBuf> {

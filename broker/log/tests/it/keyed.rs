@@ -202,6 +202,17 @@ impl Keyed {
     }
 }
 
+/// A log of which each segment but the last is sealed, flushed and committed.
+pub(crate) fn filled(name: &str, config: LogConfig, batches: usize, keys: usize) -> Keyed {
+    let mut random = Random(7);
+    let mut keyed = Keyed::new(name, config);
+    for _ in 0..batches {
+        keyed.append_some(&mut random, keys);
+    }
+    keyed.flush_all();
+    keyed
+}
+
 pub(crate) fn headers(bytes: &[u8]) -> Vec<BatchHeader> {
     Batches::new(bytes).map(|batch| batch.unwrap().header).collect()
 }

@@ -1,6 +1,7 @@
 //! The log through its public face: what it holds after appends, reads, truncations, crashes and restarts.
 
 mod compaction;
+mod compaction_trouble;
 mod directory;
 mod dump;
 mod flushing;
