@@ -7,8 +7,8 @@
 //! segments become one, up to `segment.bytes`. Each replica does so by itself.
 //!
 //! **What stays without being a last record.** Batches of transactions and batches that cannot be read; the last batch of each
-//! new segment, so that no offset is used again and segments join without a hole; the last batch of each idempotent producer,
-//! so that its sequences go on. The latter two are kept without their records if need be.
+//! new segment, so that no offset is used again and segments join without a hole; the last batch there of each idempotent
+//! producer, so that its sequences go on. The latter two are kept without their records if need be.
 //!
 //! **Tombstones** stay readable for `delete.retention.ms` after the round that first met them, which notes the time in the
 //! batch (KIP-534). In that round all older records of their keys went.
@@ -70,7 +70,7 @@ pub struct CompactionPlan {
     /// What is compactable, oldest first, as far as offsets say.
     sources: Vec<Source>,
     first_dirty: i64,
-    /// Producer ids with the last offset that each wrote, where it lies in these segments.
+    /// Producer ids with the last offset that each wrote in these segments.
     producers: Vec<(i64, i64)>,
     /// While it is held, nobody else plans for this log.
     _right: Compacting,
@@ -95,7 +95,13 @@ impl Log {
         }
         let bound = high_watermark.0.min(self.flushed);
         let sealed = &self.segments[..self.segments.len() - 1];
-        let sealed = &sealed[..sealed.partition_point(|s| s.end <= bound)];
+        let mut sealed = &sealed[..sealed.partition_point(|s| s.end <= bound)];
+        // With segments that become one the snapshots between them go: the one behind them all must be durable before.
+        while let [before @ .., last] = sealed
+            && self.snapshots.is_unsynced(last.end)
+        {
+            sealed = before;
+        }
         let noted = self.shared.cleaned_up_to(&self.topic_partition).unwrap_or_default().0;
         // A log that was cut below it by Kafka, or lost its end: nothing is known of what came since.
         let noted = if noted > self.log_end { 0 } else { noted };
@@ -114,17 +120,18 @@ impl Log {
                 max_timestamp: Arc::clone(&s.max_timestamp),
             })
             .collect();
-        let range = first.base..last.end;
+        let (first_base, end) = (first.base, last.end);
         Some(CompactionPlan {
             dir: self.dir.clone(),
             config: self.config,
             truncations: self.truncations,
             sources,
             first_dirty,
+            // Below `end`, since what they wrote above may be cut off again.
             producers: self
                 .producers
-                .last_offsets()
-                .filter(|(_, offset)| range.contains(offset))
+                .last_offsets_below(end)
+                .filter(|(_, offset)| *offset >= first_base)
                 .collect(),
             _right: right,
         })

@@ -209,9 +209,12 @@ impl Producers {
         })
     }
 
-    /// Producer ids with the last offset that each is known to have written.
-    pub(crate) fn last_offsets(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
-        self.entries.iter().map(|(&id, entry)| (id, entry.last_offset()))
+    /// Producer ids with the last offset below `end` that each is known to have written.
+    pub(crate) fn last_offsets_below(&self, end: i64) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.entries.iter().filter_map(move |(&id, entry)| {
+            let written = entry.batches().iter().rev().find(|w| w.last_offset < end)?;
+            Some((id, written.last_offset))
+        })
     }
 
     /// Forgets the batches that end above `end`. `false` if a producer would be left without any batch: then the table does

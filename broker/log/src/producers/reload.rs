@@ -51,6 +51,11 @@ impl Snapshots {
         self.bytes_since += bytes as u64;
     }
 
+    /// Whether the one at this offset may not survive a loss of power.
+    pub(crate) fn is_unsynced(&self, at: i64) -> bool {
+        self.unsynced.contains(&at)
+    }
+
     /// A flush has made what lies below `end` durable, snapshots too.
     pub(crate) fn synced_up_to(&mut self, end: i64) {
         self.unsynced.retain(|at| *at > end);

@@ -371,7 +371,7 @@ impl Run {
 #[test]
 fn i11_random_steps_compactions_and_losses_of_power_against_a_list() {
     let mut compactions = 0;
-    for seed in 0..24 {
+    for seed in 0..40 {
         let mut run = Run::new(seed);
         for step in 0..250 {
             let result = catch_unwind(AssertUnwindSafe(|| {
