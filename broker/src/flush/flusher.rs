@@ -136,7 +136,7 @@ impl Shared {
     fn guarded(&self, work: impl FnOnce(&dyn Outward)) {
         let Some(outward) = self.outward.upgrade() else { return };
         if catch_unwind(AssertUnwindSafe(|| work(&*outward))).is_err() {
-            tracing::error!(target: "state_change", directory = %self.directory.display(), "a flush was not finished; its partition takes no acknowledged records until the broker restarts");
+            tracing::error!(target: "state_change", directory = %self.directory.display(), "a flush was not finished; its partition acknowledges nothing in sync mode until the broker restarts");
         }
     }
 

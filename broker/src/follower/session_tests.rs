@@ -16,8 +16,9 @@ fn next(session: &mut Session<'_>) -> ReplicaFetchRequest {
     let (introduced, forgotten, over) = session.take_work();
     assert!(!over);
     session.take_retries();
+    let request = session.request(introduced, forgotten);
     session.sent += 1;
-    session.request(introduced, forgotten)
+    request
 }
 
 fn follower(disk: &Disk, node: &Arc<Node>, partition: i32) -> Arc<Hosted> {
@@ -60,6 +61,25 @@ async fn r31_an_index_rests_until_no_answer_can_speak_of_its_old_partition() {
     session.answered = 1;
     fetcher.add(&follower(&disk, &node, 3));
     assert_eq!(next(&mut session).introduced[0].index, 0, "every answer from here on knows");
+}
+
+#[tokio::test]
+async fn r37_a_flushed_partition_is_named_at_once_and_the_request_says_if_it_overtakes_an_answer() {
+    let (node, disk) = (node(), Disk::new());
+    let fetcher = Fetcher::new(BrokerId(2));
+    let (mut session, _leader) = session(&fetcher, &node).await;
+    let hosted = follower(&disk, &node, 0);
+    fetcher.add(&hosted);
+    assert!(!next(&mut session).overtakes);
+    assert!(!session.has_more());
+    fetcher.name_again(&hosted.topic_partition);
+    fetcher.name_again(&tp("t", 1));
+    assert!(session.has_more(), "although the leader holds a request");
+    let request = next(&mut session);
+    assert_eq!((request.introduced.len(), request.positions.len()), (0, 1));
+    assert!(request.overtakes);
+    session.answered = session.sent;
+    assert!(!next(&mut session).overtakes);
 }
 
 #[tokio::test]
