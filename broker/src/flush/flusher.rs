@@ -114,7 +114,7 @@ impl Shared {
     fn work(&self) {
         while let Some((work, turn)) = self.queue.take() {
             self.guarded(|outward| match work {
-                Work::One(hosted, _) => self.one(&hosted, turn, outward),
+                Work::One(hosted) => self.one(&hosted, turn, outward),
                 Work::Group(group) => self.group(&group, turn, outward),
                 Work::Starts(starts) => self.write_starts(starts, outward),
             });

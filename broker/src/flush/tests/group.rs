@@ -57,7 +57,7 @@ async fn what_nobody_waits_for_leaves_threads_to_those_who_do() {
     }
     rig.alter(|config| config.flush_mode = FlushMode::Sync, &[1]);
     let waiting = rig.produce(Acks::Leader, 0);
-    rig.until("its sync has begun", |rig| rig.gate.begun() == 5);
+    rig.until("its sync has begun", |rig| rig.gate.begun() == 4);
     assert!(!waiting.is_answered());
     rig.gate.open();
     assert_eq!(waiting.answer(), Ok(0));
