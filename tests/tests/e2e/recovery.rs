@@ -101,7 +101,7 @@ async fn d2_a_crash_while_loading_is_not_taken_for_a_clean_stop() -> Outcome<()>
 
 /// Partitions, segments of each, and clients that fill them at once.
 const PARTITIONS: i32 = 500;
-const SEGMENTS: i64 = 20;
+const SEGMENTS: i64 = 8;
 const CLIENTS: i32 = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
