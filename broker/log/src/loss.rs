@@ -37,6 +37,9 @@ pub enum LossCause {
     Truncated,
     /// [`crate::Log::reset_to`].
     Reset,
+    /// The host went down without a stop, and what was appended after the last flush may never have reached the disk. It leaves
+    /// no trace there: whoever knows of the crash says so, the log cannot.
+    HostCrash,
     /// A sync failed: what was written since the last good one does not count (R38).
     FailedSync,
 }

@@ -15,7 +15,7 @@
 //! | `leader_epoch` | that of the replica when it was noticed, null before it knew one |
 //! | `high_watermark` | that of the replica at that moment, exclusive; null if unknown |
 //! | `class` | `committed`: some of it was below the high watermark of this replica; `uncommitted`: none was, so that this replica knows of no acks=all among it; null if unknown |
-//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `failed_sync` |
+//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `failed_sync`, `host_crash` (whether anything is gone is not known) |
 //! | `detail` | in words, where there is more to say |
 //!
 //! A record says what *this replica* lost. Whether the cluster did is another matter: others may have the records.
@@ -91,13 +91,17 @@ impl Lost {
     fn log(&self) {
         let (topic, partition) = (&self.partition.topic, self.partition.partition);
         let loss = &self.loss;
+        let said = match loss.cause {
+            LossCause::HostCrash => "the host crashed: this replica may have lost records",
+            _ => "this replica lost records",
+        };
         tracing::warn!(
             target: "state_change", %topic, partition,
             leader_epoch = self.leader_epoch.map_or(-1, |epoch| epoch.0),
             last_epoch = loss.last_epoch.map_or(-1, |epoch| epoch.0),
             from = %loss.from, to = loss.to.map_or(-1, |to| to.0), at_least_to = %loss.at_least_to,
             bytes = loss.bytes, cause = cause(&loss.cause), class = self.class().unwrap_or("unknown"),
-            detail = detail(&loss.cause).unwrap_or_default(), "this replica lost records"
+            detail = detail(&loss.cause).unwrap_or_default(), "{said}"
         );
     }
 }
@@ -109,6 +113,7 @@ fn cause(cause: &LossCause) -> &'static str {
         LossCause::Truncated => "truncated",
         LossCause::Reset => "reset",
         LossCause::FailedSync => "failed_sync",
+        LossCause::HostCrash => "host_crash",
         _ => "other",
     }
 }
@@ -116,6 +121,9 @@ fn cause(cause: &LossCause) -> &'static str {
 fn detail(cause: &LossCause) -> Option<String> {
     match cause {
         LossCause::Damaged(error) => Some(error.to_string()),
+        LossCause::HostCrash => {
+            Some("what was appended after the last flush may be gone without a trace".to_owned())
+        }
         _ => None,
     }
 }

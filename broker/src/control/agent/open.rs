@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barnabas_log::{LogConfig, LogError, Loss, LossCause};
 use barnabas_replica::{LogState, Replica, ReplicaOptions};
 use barnabas_types::{
-    BrokerEpoch, Incarnation, LeaderEpoch, Partition, TopicImage, TopicPartition,
+    BrokerEpoch, FlushMode, Incarnation, LeaderEpoch, Partition, TopicImage, TopicPartition,
 };
 
 use super::Agent;
@@ -36,18 +36,21 @@ impl Agent {
                     config: LogConfig::from(&topic.config),
                     is_new: topic.incarnation.czxid > first.0,
                 });
-                of.push((topic.incarnation, partition.state.leader_epoch));
+                // In sync mode nothing unflushed was promised to anybody.
+                let is_async = topic.config.flush_mode == FlushMode::Async;
+                of.push((topic.incarnation, partition.state.leader_epoch, is_async));
             }
         }
         let results = self.storage.open_all(&wanted);
         let mut tail_lost = false;
-        for ((wanted, (incarnation, leader_epoch)), result) in
+        for ((wanted, (incarnation, leader_epoch, is_async)), result) in
             wanted.into_iter().zip(of).zip(results)
         {
             match result {
                 Ok(opened) => {
                     let (partition, log) = (wanted.partition, &opened.0);
-                    self.tell_losses(&partition, incarnation, leader_epoch, &opened);
+                    let crashed = is_async && !wanted.is_new;
+                    self.tell_losses(&partition, incarnation, leader_epoch, crashed, &opened);
                     if log.recovery().tail_lost {
                         tail_lost = true;
                         self.came_back_shorter(partition, incarnation);
@@ -66,23 +69,41 @@ impl Agent {
         }
     }
 
-    /// What opening has found to be gone. What a failed sync cost was told when it failed.
+    /// What opening has found to be gone. What a failed sync cost was told when it failed. `may_lack`: whether a crash of the
+    /// host may have taken acknowledged records that the disk never saw; then the end is not known.
     fn tell_losses(
         &self,
         partition: &TopicPartition,
         incarnation: Incarnation,
         leader_epoch: LeaderEpoch,
+        may_lack: bool,
         (log, directory): &Opened,
     ) {
         let high_watermark = self.storage.high_watermark_of(directory, partition);
-        let told = |loss: &&Loss| loss.cause != LossCause::FailedSync;
-        for loss in log.recovery().losses.iter().filter(told) {
+        let add = |loss: Loss| {
             self.node.losses.add(&Lost {
                 partition: partition.clone(),
                 incarnation,
-                loss: *loss,
+                loss,
                 leader_epoch: Some(leader_epoch),
                 high_watermark,
+            });
+        };
+        let losses = &log.recovery().losses;
+        let told = |loss: &&Loss| loss.cause != LossCause::FailedSync;
+        losses.iter().filter(told).copied().for_each(add);
+        // A failure of a later time marks the tail, too, and has been told.
+        let mark = *self.tail_lost.borrow();
+        let crashed = mark.lost && mark.failures == 0;
+        if may_lack && crashed && losses.iter().all(|loss| loss.to.is_some()) {
+            let end = log.log_end();
+            add(Loss {
+                from: end,
+                to: None,
+                at_least_to: end,
+                bytes: 0,
+                last_epoch: None,
+                cause: LossCause::HostCrash,
             });
         }
     }

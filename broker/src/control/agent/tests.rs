@@ -408,6 +408,30 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
 }
 
 #[tokio::test]
+async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone() {
+    let mut rig = Rig::new();
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    let hosted = rig.hosted().unwrap();
+    produce(&rig.node, &hosted, Acks::None, 0, None);
+    rig.agent.stop();
+    let Rig { agent, node, temp, .. } = rig;
+    drop((agent, hosted, node));
+    fs::remove_file(temp.path().join(".kafka_cleanshutdown")).unwrap();
+    let mut rig = Rig::on(Disk::again(temp));
+    rig.agent.tail_lost.send_replace(TailMark { lost: true, failures: 0 });
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    let thread = rig.node.losses.start(rig.agent.storage.clone()).unwrap();
+    rig.node.losses.stop();
+    thread.join().unwrap();
+    let text = fs::read_to_string(rig.directory("barnabas.losses.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [line] = &lines[..] else { panic!("{text}") };
+    assert_eq!((line["cause"].as_str(), line["from"].as_i64()), (Some("host_crash"), Some(1)));
+    assert!(line["to"].is_null() && line["at_least_to"] == 1, "{line}");
+}
+
+#[tokio::test]
 async fn r22_a_failed_replica_that_is_not_wanted_any_more_leaves_no_directory() {
     let (refusals, disk) = Refusals::disk();
     let mut rig = Rig::on(Disk::on(disk));
