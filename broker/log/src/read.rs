@@ -59,6 +59,25 @@ impl Log {
         max_bytes: usize,
     ) -> Result<Option<ReadRange>, LogError> {
         let (start, end) = (self.log_start(), self.log_end());
+        if from < start {
+            return Err(LogError::OffsetOutOfRange { asked: from, start, end });
+        }
+        self.read_kept(from, to, max_bytes)
+    }
+
+    /// As [`Log::read`], but also what lies below a log start that was moved up ([`Log::advance_log_start`]) and is not detached
+    /// yet: until the new start is durable, the old one is in force.
+    ///
+    /// # Errors
+    /// As [`Log::read`]; [`LogError::OffsetOutOfRange`] below the first segment.
+    pub fn read_kept(
+        &self,
+        from: Offset,
+        to: Offset,
+        max_bytes: usize,
+    ) -> Result<Option<ReadRange>, LogError> {
+        let first = self.segments.first().map_or(self.log_end, |s| s.base);
+        let (start, end) = (self.log_start().min(Offset(first)), self.log_end());
         if from < start || from > end {
             return Err(LogError::OffsetOutOfRange { asked: from, start, end });
         }

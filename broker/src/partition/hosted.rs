@@ -270,7 +270,7 @@ impl Hosted {
         let range = if position.log_end < end {
             inner
                 .log
-                .read(position.log_end, end, max_bytes)
+                .read_kept(position.log_end, end, max_bytes)
                 .map_err(|_| Condition::KafkaStorageError)?
         } else {
             None
@@ -327,7 +327,7 @@ impl Hosted {
         let range = if from < view.high_watermark && max_bytes > 0 {
             inner
                 .log
-                .read(from, view.high_watermark, max_bytes)
+                .read_kept(from, view.high_watermark, max_bytes)
                 .map_err(|_| Condition::KafkaStorageError)?
         } else {
             None

@@ -160,6 +160,9 @@ async fn d2_a_deletion_that_finds_no_room_for_its_checkpoint_waits_for_it() {
     let mut deletion = delete(&node, &hosted, None);
     fetch(&node, &hosted, 2, 2);
     assert!(deletion.done.try_recv().is_err());
+    assert_eq!(hosted.consumer_view(None).unwrap().log_start, Offset(0));
+    let kept = hosted.read_for_consumer(Offset(0), None, 1 << 20).unwrap();
+    assert!(kept.range.is_some(), "the old start is in force");
     full.0.store(false, Ordering::Release);
     assert_eq!(deletion.done.await.unwrap(), Ok(Offset(2)));
 }
