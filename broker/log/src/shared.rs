@@ -171,8 +171,11 @@ impl Shared {
         tp: &TopicPartition,
         to: Offset,
     ) -> Result<(), LogError> {
-        let before = self.state().log_starts.insert(tp.clone(), to);
-        if before.unwrap_or_default() == to {
+        let (before, unwritten) = {
+            let mut state = self.state();
+            (state.log_starts.insert(tp.clone(), to), state.starts_unwritten.contains(tp))
+        };
+        if before.unwrap_or_default() == to && !unwritten {
             return Ok(());
         }
         self.write_log_starts().inspect_err(|_| {

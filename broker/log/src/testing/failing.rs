@@ -44,6 +44,8 @@ struct State {
     rules: Vec<Rule>,
     /// Bytes that may still be written; `None`: any number.
     room: Option<usize>,
+    /// After so many changes more, every one is refused: a machine that is about to stop.
+    left: Option<usize>,
     /// Changes that were made or passed on, by their kinds.
     passed: Vec<Kind>,
 }
@@ -88,9 +90,16 @@ impl Failing {
         self.state().rules.push(Rule { kind, path: path.to_owned(), skip, after_bytes });
     }
 
-    /// Forgets the rules that were not met.
+    /// Lets `changes` more pass, then refuses all with EIO, whatever they are.
+    pub fn stop_after(&self, changes: usize) {
+        self.state().left = Some(changes);
+    }
+
+    /// Forgets the rules that were not met, and [`Failing::stop_after`].
     pub fn relent(&self) {
-        self.state().rules.clear();
+        let mut state = self.state();
+        state.rules.clear();
+        state.left = None;
     }
 
     /// From now on so many bytes more can be written, then the disk is full (ENOSPC): no file is made then either. `None`:
@@ -122,6 +131,11 @@ fn kind_of(op: &Op<'_>) -> Option<(Kind, String)> {
 
 impl State {
     fn judge(&mut self, op: &Op<'_>) -> io::Result<Verdict> {
+        match &mut self.left {
+            Some(0) => return Err(io::Error::from_raw_os_error(EIO)),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let length = match op {
             Op::Write { bytes, .. } => bytes.len(),
             _ => 0,
