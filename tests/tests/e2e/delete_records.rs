@@ -50,7 +50,8 @@ fn durable_start(cluster: &mut Cluster, broker: i32) -> Outcome<Option<i64>> {
     let file = cluster.broker(broker).log_dir().join("log-start-offset-checkpoint");
     let text = fs::read_to_string(file)?;
     let start = text.lines().find_map(|line| line.strip_prefix("t 0 "));
-    Ok(start.map(str::parse).transpose()?)
+    // Blanks follow the offset in which the file keeps its checksum.
+    Ok(start.map(|start| start.trim_end().parse()).transpose()?)
 }
 
 async fn until_leader_is_not(znodes: &Znodes, broker: i64) -> Outcome<i64> {
