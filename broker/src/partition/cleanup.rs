@@ -11,16 +11,9 @@ use super::hosted::Hosted;
 use super::inner::{Inner, Input};
 
 impl Hosted {
-    /// One look: rolls an active segment that is old enough, forgets producers that write no more, and lets go what retention
-    /// says; the log start moves once that is durable, on every replica by itself and never above its high watermark (R32).
+    /// One look: rolls an active segment that is old enough, and lets go what retention says; the log start moves once that is durable, on every replica by itself and never above its high watermark (R32).
     /// `wall_ms`: the broker's clock, milliseconds since 1970.
-    pub fn clean(
-        &self,
-        now: Now,
-        wall_ms: i64,
-        producer_expiration_ms: i64,
-        after: &mut Aftermath,
-    ) {
+    pub fn clean(&self, now: Now, wall_ms: i64, after: &mut Aftermath) {
         let (plan, log_start_max) = {
             let mut inner = self.lock();
             if inner.closed || inner.log.is_fenced() {
@@ -28,7 +21,6 @@ impl Hosted {
             }
             let rolled = inner.log.roll_if_due(wall_ms).map(|rolled| rolled.then_some(()));
             inner.rolled(self, now, rolled, after);
-            inner.log.expire_producers(wall_ms, producer_expiration_ms);
             (inner.log.retention_plan(), inner.replica.log_start_max())
         };
         let Some(plan) = plan else { return };

@@ -7,7 +7,8 @@ use std::time::Duration;
 use barnabas_log::{Compacted, Ended, LogError, Round, StopSignal, Throttle, compact};
 use barnabas_types::{Now, TopicPartition};
 
-use super::cleanup::{guarded, wall_ms};
+use super::cleanup::guarded;
+use crate::clock::unix_ms;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
 
@@ -59,7 +60,7 @@ impl Cleaner {
                 continue;
             }
             let Some(plan) = hosted.compaction_plan() else { continue };
-            match plan.due(wall_ms()) {
+            match plan.due(unix_ms()) {
                 Ok(Some(round)) => {
                     if best.as_ref().is_none_or(|(_, b)| round.dirty_share() > b.dirty_share()) {
                         best = Some((hosted, round));

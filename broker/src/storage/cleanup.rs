@@ -4,12 +4,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use barnabas_log::StopSignal;
 
 use super::cleaner::{Cleaner, Uncleanable};
 use super::{Directory, Storage};
+use crate::clock::unix_ms;
 use crate::config::StorageConfig;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
@@ -37,8 +38,6 @@ impl Cleanup {
                 directory: directory.clone(),
                 stop: cleanup.stop.clone(),
                 interval: Duration::from_millis(config.retention_check_interval_ms),
-                producer_expiration_ms: i64::try_from(config.producer_id_expiration_ms)
-                    .unwrap_or(i64::MAX),
             };
             cleanup.spawn("retention", move || retention.run())?;
         }
@@ -87,8 +86,6 @@ struct Retention {
     stop: Arc<StopSignal>,
     /// `log.retention.check.interval.ms`.
     interval: Duration,
-    /// `producer.id.expiration.ms`.
-    producer_expiration_ms: i64,
 }
 
 impl Retention {
@@ -111,7 +108,7 @@ impl Retention {
             }
             guarded(&hosted, || {
                 let mut after = Aftermath::default();
-                hosted.clean(node.now(), wall_ms(), self.producer_expiration_ms, &mut after);
+                hosted.clean(node.now(), unix_ms(), &mut after);
                 after.settle(&hosted, &**node, &mut Flush::default());
             });
         }
@@ -126,12 +123,6 @@ pub(super) fn guarded(hosted: &Hosted, work: impl FnOnce()) -> bool {
         tracing::error!(%topic, partition, "the cleanup of this log was not finished");
     }
     finished
-}
-
-/// The broker's clock, milliseconds since 1970.
-pub(super) fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -167,7 +158,7 @@ mod tests {
 
     fn clean(node: &Arc<Node>, hosted: &Arc<Hosted>) {
         let mut after = Aftermath::default();
-        hosted.clean(node.now(), wall_ms(), i64::MAX, &mut after);
+        hosted.clean(node.now(), unix_ms(), &mut after);
         after.settle(hosted, &**node, &mut Flush::default());
     }
 

@@ -26,13 +26,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use barnabas_log::{Disk, DiskFile, Loss, LossCause};
 use barnabas_types::{Incarnation, LeaderEpoch, Offset, TopicPartition};
 use serde_json::json;
 
 use super::Storage;
+use crate::clock::unix_ms;
 
 /// Name of the file.
 pub const LOSSES: &str = "barnabas.losses.jsonl";
@@ -67,7 +68,7 @@ impl Lost {
     }
 
     /// One line with its end.
-    fn line(&self, time_ms: u64) -> String {
+    fn line(&self, time_ms: i64) -> String {
         let loss = &self.loss;
         let line = json!({
             "time_ms": time_ms,
@@ -152,7 +153,7 @@ impl Losses {
     /// Takes a record: it is logged now and written soon.
     pub fn add(&self, lost: &Lost) {
         lost.log();
-        let line = lost.line(now_ms());
+        let line = lost.line(unix_ms());
         let mut state = self.lock();
         if state.lines.len() < QUEUE_MAX {
             state.lines.push_back(line);
@@ -213,7 +214,7 @@ impl Losses {
                 let _ = writeln!(
                     text,
                     "{}",
-                    json!({ "time_ms": now_ms(), "cause": "overflow", "records": overflown })
+                    json!({ "time_ms": unix_ms(), "cause": "overflow", "records": overflown })
                 );
             }
             drop(state);
@@ -293,11 +294,6 @@ fn end_of_last_line(file: &DiskFile) -> io::Result<u64> {
         end = from;
     }
     Ok(0)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
