@@ -59,6 +59,10 @@ async fn three(memory: &Memory) -> (Vec<Listener>, Vec<Running>) {
         brokers.push(start(id, memory.clone(), "memory", &listener.address).await);
         listeners.push(listener);
     }
+    // The controller may be elected before the last of them is registered.
+    for listener in &mut listeners {
+        until(&mut listener.told, |told| told.image.brokers.len() == 3).await;
+    }
     (listeners, brokers)
 }
 
