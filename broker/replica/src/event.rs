@@ -10,7 +10,7 @@ use barnabas_types::{
 pub struct WaiterId(pub u64);
 
 /// What the log says when it is opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LogState {
     /// First offset, inclusive.
     pub log_start: Offset,
@@ -35,7 +35,7 @@ impl LogState {
 }
 
 /// The controller's desired state for this partition, as one push carried it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StatePush {
     /// Epoch of the pushing controller.
     pub controller_epoch: ControllerEpoch,
@@ -64,7 +64,7 @@ pub struct Produce {
 
 /// Where a replica stands: what a fetch asks from and what it reports (R15). An answer is applied only if the replica
 /// still stands exactly here (R31).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FetchPosition {
     /// Life of the topic.
     pub incarnation: Incarnation,
@@ -151,7 +151,7 @@ pub enum ProposalOutcome {
 
 /// What a leader in async mode must have flushed before it answers producers: the records that a crash of its host can
 /// take from those who were told that they are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FlushBound {
     /// `flush.messages`: an answer waits as long as so many records up to its own end, or more, are unflushed. 1 or greater.
     pub unflushed_max: i64,

@@ -7,14 +7,14 @@ use crate::event::{FetchAnswer, FetchOutcome, FetchPosition};
 use crate::replica::{Replica, RoleState};
 
 /// What only a follower has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Follower {
     pub(crate) leader: BrokerId,
     /// The log operation under way, at most one.
     operation: Option<Operation>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Operation {
     /// Writing fetched records.
     Append(Fetched),
@@ -25,7 +25,7 @@ enum Operation {
 }
 
 /// What a fetch answer brings; it counts once its records are written.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Fetched {
     end: Offset,
     epochs: Vec<(LeaderEpoch, Offset)>,

@@ -14,7 +14,7 @@ const BACKOFF_MIN_MS: u64 = 100;
 const BACKOFF_MAX_MS: u64 = 2_000;
 
 /// The proposals at the present partition epoch. At most one is open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct ProposalState {
     open: Option<Open>,
     /// No repetition before this.
@@ -23,7 +23,7 @@ pub(crate) struct ProposalState {
     failures: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Open {
     /// Sent, not answered.
     Sent,

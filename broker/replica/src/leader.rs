@@ -12,7 +12,7 @@ use crate::progress::{FollowerProgress, Position};
 use crate::replica::{PendingAppend, Replica, RoleState};
 
 /// What only a leader has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Leader {
     /// LEO at the election: first offset of this leader epoch.
     pub(crate) epoch_start: Offset,
@@ -28,7 +28,7 @@ pub(crate) struct Leader {
 }
 
 /// A producer whose records are in the log and who has not been answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Waiter {
     waiter: WaiterId,
     base: Offset,

@@ -10,7 +10,7 @@ use crate::event::WaiterId;
 use crate::replica::{Replica, RoleState};
 
 /// A DeleteRecords request that is not answered yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Deletion {
     pub(crate) waiter: WaiterId,
     /// Everything below is to go.

@@ -3,7 +3,7 @@
 use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset};
 
 /// What the leader knows about one follower in this leader epoch.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FollowerProgress {
     pub(crate) id: BrokerId,
     /// Highest broker epoch seen in this leader epoch, in a fetch or in `isr_broker_epochs` (R30).
@@ -24,7 +24,7 @@ pub(crate) struct FollowerProgress {
 }
 
 /// A position that a follower reported in this leader epoch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Position {
     pub(crate) log_end: Offset,
     pub(crate) flushed: Offset,

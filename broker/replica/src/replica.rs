@@ -13,14 +13,14 @@ use crate::follower::Follower;
 use crate::leader::Leader;
 
 /// Settings of the broker that a replica acts on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReplicaOptions {
     /// `replica.lag.time.max.ms`: a follower that was last caught up longer ago than this leaves the ISR. 1 or greater.
     pub lag_time_max_ms: u64,
 }
 
 /// One partition's replica on one broker, for one incarnation of its topic.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Replica {
     pub(crate) me: BrokerId,
     pub(crate) options: ReplicaOptions,
@@ -50,7 +50,7 @@ pub struct Replica {
 }
 
 /// The role with the data that only this role has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum RoleState {
     /// Nothing accepted yet.
     Idle,
@@ -65,7 +65,7 @@ pub(crate) enum RoleState {
 }
 
 /// A producer's append that was ordered and is not written yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PendingAppend {
     pub(crate) waiter: WaiterId,
     pub(crate) acks: Acks,

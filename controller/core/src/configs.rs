@@ -18,7 +18,7 @@ use crate::controller_api::{
 const CONFIG_WAITERS_MAX: usize = 16;
 
 /// What waits, or is under way, for one topic's settings.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Wanted {
     Alter(RequestId, AlterTopicConfig),
     /// Read again what is stored.
@@ -26,7 +26,7 @@ enum Wanted {
 }
 
 /// A write or read under way.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Altering {
     write: WriteId,
     wanted: Wanted,
@@ -36,14 +36,14 @@ struct Altering {
 }
 
 /// The changes of one topic's settings.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Configs {
     altering: Option<Altering>,
     queue: VecDeque<Wanted>,
 }
 
 /// A stored change that waits for the leaders.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Confirming {
     name: TopicName,
     incarnation: Incarnation,

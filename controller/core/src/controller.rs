@@ -1,6 +1,7 @@
 //! The controller of one term: owns topics, leaders and ISRs; every change is a conditional write, and counts when it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use barnabas_types::{
     BrokerEpoch, BrokerId, ClusterDelta, ClusterImage, Condition, ControllerEpoch, Incarnation,
@@ -19,7 +20,7 @@ use crate::placement::Load;
 use crate::topics::Creating;
 
 /// What a topic gets that is created without saying how.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Defaults {
     /// `num.partitions`.
     pub num_partitions: i32,
@@ -30,7 +31,7 @@ pub struct Defaults {
 }
 
 /// A topic of this term.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Topic {
     pub(crate) incarnation: Incarnation,
     pub(crate) config: TopicConfig,
@@ -46,7 +47,7 @@ pub(crate) struct Topic {
 }
 
 /// What a write under way is about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Target {
     Partition(TopicPartition),
     Create(TopicName),
@@ -54,8 +55,16 @@ pub(crate) enum Target {
     Config(TopicName),
 }
 
+/// Names the next write. No part of the hash: how many writes there were changes nothing that is decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NextWrite(u64);
+
+impl Hash for NextWrite {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
 /// One term of the controller. Built at `BeginTerm`, dropped at `EndTerm`; nothing outlives it.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Controller {
     pub(crate) epoch: ControllerEpoch,
     pub(crate) defaults: Defaults,
@@ -67,7 +76,7 @@ pub struct Controller {
     /// Preferred leaderships and replicas of each broker, topics under creation included.
     pub(crate) load: BTreeMap<BrokerId, Load>,
     pub(crate) writes: BTreeMap<WriteId, Target>,
-    pub(crate) next_write: u64,
+    pub(crate) next_write: NextWrite,
     /// How many partitions must still be processed as down-then-up for this broker before it may be pushed to (R3).
     pub(crate) held: BTreeMap<BrokerId, usize>,
     /// Partitions whose first write of this term is not resolved yet: until it is 0 nothing is pushed at all (R3).
@@ -99,7 +108,7 @@ impl Controller {
             creating: BTreeMap::new(),
             load: BTreeMap::new(),
             writes: BTreeMap::new(),
-            next_write: 1,
+            next_write: NextWrite(1),
             held: BTreeMap::new(),
             unresolved: 0,
             acked: BTreeMap::new(),
@@ -359,8 +368,8 @@ impl Controller {
     }
 
     pub(crate) fn begin_write(&mut self, target: Target) -> WriteId {
-        let write = WriteId(self.next_write);
-        self.next_write += 1;
+        let write = WriteId(self.next_write.0);
+        self.next_write.0 += 1;
         self.writes.insert(write, target);
         write
     }

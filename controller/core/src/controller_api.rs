@@ -53,7 +53,7 @@ pub struct Snapshot {
 }
 
 /// A leader's ISR proposal.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AlterPartition {
     /// Who proposes (must lead).
     pub leader: BrokerId,
@@ -75,7 +75,7 @@ pub struct AlterPartition {
 pub type AlterPartitionAnswer = Result<PartitionState, Condition>;
 
 /// A topic to create, validated for form by the edge, for meaning by the core.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CreateTopic {
     /// Name.
     pub name: TopicName,
@@ -99,7 +99,7 @@ pub struct CreateTopic {
 pub type CreateTopicAnswer = Result<(TopicId, i32, i32), Condition>;
 
 /// A change of a topic's settings, validated by the core.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AlterTopicConfig {
     /// Which topic.
     pub name: TopicName,

@@ -21,7 +21,7 @@ pub(crate) struct View<'a> {
 }
 
 /// A replica's report as it is kept: it counts only while the broker is registered under `broker_epoch` (R8).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Report {
     pub(crate) broker_epoch: BrokerEpoch,
     pub(crate) last_epoch: Option<LeaderEpoch>,
@@ -29,7 +29,7 @@ pub(crate) struct Report {
 }
 
 /// A state to write, and the line that tells why.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Decision {
     pub(crate) state: PartitionState,
     pub(crate) text: String,

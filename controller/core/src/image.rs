@@ -1,6 +1,7 @@
 //! The image that brokers are shown: committed state only, with the version of each item, so that a delta costs what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use barnabas_types::{
     BrokerId, BrokerImage, ClusterDelta, ClusterImage, Incarnation, Partition, TopicConfig,
@@ -12,7 +13,7 @@ use barnabas_types::{
 pub(crate) const TOMBSTONES_MAX: usize = 1000;
 
 /// The image and the version of every item in it.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Image {
     cluster: ClusterImage,
     /// Version of the newest item; 0 before the first change.
@@ -27,6 +28,13 @@ pub(crate) struct Image {
     tombstones: BTreeSet<(u64, TopicName, Incarnation)>,
     /// Version of the newest tombstone that was forgotten: a delta from below it is a full push.
     forgotten: u64,
+}
+
+impl Hash for Image {
+    /// What is shown. The versions only say in which step it came to be, which changes nothing that is decided.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.cluster.hash(state);
+    }
 }
 
 impl Image {

@@ -11,7 +11,7 @@ use crate::controller_api::{
 use crate::decide::{Decision, Report, decide, is_sound, judge};
 
 /// A write of the partition's state that is under way.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Flight {
     write: WriteId,
     decision: Decision,
@@ -24,7 +24,7 @@ pub(crate) struct Flight {
 pub(crate) struct Damaged;
 
 /// What the controller knows of one partition.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
     pub(crate) assigned: Vec<BrokerId>,
     /// The newest state known to be stored.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use barnabas_types::{BrokerId, BrokerImage};
 
 /// What a broker holds already, over all topics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Load {
     /// Partitions whose preferred leader it is.
     pub(crate) leads: u64,

@@ -20,7 +20,7 @@ pub const PARTITIONS_PER_CREATE_MAX: i32 = 1000;
 const DELETE_WAITERS_MAX: usize = 16;
 
 /// A creation under way.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Creating {
     pub(crate) request: RequestId,
     topic: CreateTopic,

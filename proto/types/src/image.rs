@@ -76,7 +76,7 @@ impl Ratio {
 }
 
 /// Settings of a topic, as they are in force; the leader takes them from the push, never from elsewhere (R37).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TopicConfig {
     /// `min.insync.replicas`, 1 or greater.
     pub min_insync_replicas: u32,
@@ -154,7 +154,7 @@ impl Default for TopicConfig {
 }
 
 /// What the partition's state node says, with its version.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PartitionState {
     /// The leader, `None` = -1 outside.
     pub leader: Option<BrokerId>,
@@ -190,7 +190,7 @@ impl PartitionState {
 }
 
 /// One partition: who holds it and its state.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Partition {
     /// Assigned replicas (AR); the first is the preferred leader.
     pub assigned_replicas: Vec<BrokerId>,
@@ -199,7 +199,7 @@ pub struct Partition {
 }
 
 /// One live broker, as registered.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BrokerImage {
     /// czxid of its registration.
     pub epoch: BrokerEpoch,
@@ -216,7 +216,7 @@ pub struct BrokerImage {
 }
 
 /// One topic with all its partitions.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TopicImage {
     /// Which life of the name this is.
     pub incarnation: Incarnation,
@@ -229,7 +229,7 @@ pub struct TopicImage {
 }
 
 /// The whole cluster as one controller sees it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ClusterImage {
     /// Who wrote this image.
     pub controller: Option<(BrokerId, ControllerEpoch)>,

@@ -3,7 +3,7 @@
 use crate::{LeaderEpoch, Offset};
 
 /// The first offset that was (or will be) written in a leader epoch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EpochStart {
     /// The epoch.
     pub epoch: LeaderEpoch,
@@ -12,7 +12,7 @@ pub struct EpochStart {
 }
 
 /// The epochs of one log, both columns strictly increasing except that an epoch without records gives way to the next.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LeaderEpochs {
     entries: Vec<EpochStart>,
 }

@@ -6,7 +6,7 @@ use super::{Kind, Setting, contradictions, known, set, shown, tolerant};
 use crate::{Condition, TopicConfig};
 
 /// What becomes of one setting.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum SettingChange {
     /// It gets this value.
     Set(String),
