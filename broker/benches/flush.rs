@@ -263,6 +263,7 @@ impl World {
             control_address: String::new(),
             rack: None,
             tail_lost: false,
+            draining: false,
         };
         let ids: Vec<BrokerId> = (1..=brokers).map(BrokerId).collect();
         let images: BTreeMap<_, _> = ids.iter().map(|id| (*id, image(id.0))).collect();

@@ -74,6 +74,7 @@ pub(crate) fn registered(epoch: BrokerEpoch) -> BrokerImage {
         control_address: "127.0.0.1:9192".into(),
         rack: None,
         tail_lost: false,
+        draining: false,
     }
 }
 

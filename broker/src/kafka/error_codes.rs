@@ -44,10 +44,14 @@ fn code_of_name(name: &str) -> i16 {
         "UNKNOWN_LEADER_EPOCH" => 75,
         "STALE_BROKER_EPOCH" => 77,
         "OFFSET_NOT_AVAILABLE" => 78,
+        "PREFERRED_LEADER_NOT_AVAILABLE" => 80,
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE" => 83,
+        "ELECTION_NOT_NEEDED" => 84,
         "INVALID_RECORD" => 87,
         "INVALID_UPDATE_VERSION" => 95,
         "UNKNOWN_TOPIC_ID" => 100,
         "INCONSISTENT_TOPIC_ID" => 103,
+        "INELIGIBLE_REPLICA" => 107,
         _ => -1,
     }
 }

@@ -148,6 +148,7 @@ mod tests {
                 control_address: "127.0.0.1:9192".into(),
                 rack: (id == 1).then(|| "r1".into()),
                 tail_lost: false,
+                draining: false,
             };
             (BrokerId(id), broker)
         };

@@ -130,6 +130,7 @@ async fn life(
         rack: config.rack.clone(),
         directory_id: start.directory_id,
         tail_lost: start.kind.tail_lost,
+        draining: false,
         timestamp_ms: now_ms(),
     };
     let running = match opened.start(registration.clone()).await {

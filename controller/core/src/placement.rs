@@ -114,6 +114,7 @@ mod tests {
                     control_address: String::new(),
                     rack: rack.map(str::to_owned),
                     tail_lost: false,
+                    draining: false,
                 };
                 (BrokerId(id), image)
             })

@@ -106,6 +106,7 @@ mod tests {
                 control_address: "h:2".into(),
                 rack: None,
                 tail_lost: false,
+                draining: false,
             };
             image.brokers.insert(BrokerId(id), broker);
         }

@@ -137,6 +137,7 @@ fn registration() -> BrokerNode {
         rack: None,
         directory_id: DirectoryId([3; 16]),
         tail_lost: false,
+        draining: false,
         timestamp_ms: 0,
     }
 }

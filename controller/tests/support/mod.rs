@@ -44,6 +44,7 @@ pub fn registration(id: i32, control_address: &str) -> BrokerNode {
         rack: None,
         directory_id: DirectoryId([u8::try_from(id).unwrap() + 1; 16]),
         tail_lost: false,
+        draining: false,
         timestamp_ms: 0,
     }
 }

@@ -214,6 +214,7 @@ impl v1::Broker {
             control_address: image.control_address.clone(),
             rack: image.rack.clone(),
             tail_lost: image.tail_lost,
+            draining: image.draining,
         }
     }
 
@@ -232,6 +233,7 @@ impl v1::Broker {
             control_address: address("broker.control_address", &self.control_address)?,
             rack: self.rack.clone(),
             tail_lost: self.tail_lost,
+            draining: self.draining,
         };
         Ok((broker_id("broker.id", self.id)?, image))
     }
@@ -304,6 +306,7 @@ mod tests {
             control_address: "h:9192".into(),
             rack: None,
             tail_lost: true,
+            draining: true,
         };
         let message = v1::Broker::of(BrokerId(4), &image);
         assert_eq!(message.read(), Ok((BrokerId(4), image)));

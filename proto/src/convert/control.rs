@@ -285,6 +285,7 @@ mod tests {
             control_address: "h:2".into(),
             rack: Some("r".into()),
             tail_lost: false,
+            draining: false,
         };
         let update = StateUpdate {
             controller: BrokerId(1),

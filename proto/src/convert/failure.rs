@@ -23,6 +23,10 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::StaleBrokerEpoch { .. } => "STALE_BROKER_EPOCH",
         Condition::StaleControllerEpoch { .. } => "STALE_CONTROLLER_EPOCH",
         Condition::InvalidUpdateVersion { .. } => "INVALID_UPDATE_VERSION",
+        Condition::IneligibleReplica(_) => "INELIGIBLE_REPLICA",
+        Condition::PreferredLeaderNotAvailable(_) => "PREFERRED_LEADER_NOT_AVAILABLE",
+        Condition::EligibleLeadersNotAvailable(_) => "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+        Condition::ElectionNotNeeded(_) => "ELECTION_NOT_NEEDED",
         Condition::NotController => "NOT_CONTROLLER",
         // Kafka has no such error; only our own processes see this name.
         Condition::NoController => "CONTROLLER_NOT_AVAILABLE",
@@ -87,6 +91,9 @@ impl From<v1::Failure> for Condition {
             "INVALID_REQUEST" => Self::InvalidRequest(text()),
             "POLICY_VIOLATION" => Self::PolicyViolation(text()),
             "INVALID_REQUIRED_ACKS" => Self::InvalidRequiredAcks,
+            "PREFERRED_LEADER_NOT_AVAILABLE" => Self::PreferredLeaderNotAvailable(text()),
+            "ELIGIBLE_LEADERS_NOT_AVAILABLE" => Self::EligibleLeadersNotAvailable(text()),
+            "ELECTION_NOT_NEEDED" => Self::ElectionNotNeeded(text()),
             "KAFKA_STORAGE_ERROR" => Self::KafkaStorageError,
             name => Self::Remote {
                 name: cut(name, NAME_BYTES_MAX),
@@ -108,7 +115,7 @@ fn cut(text: &str, bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barnabas_types::{BrokerEpoch, LeaderEpoch};
+    use barnabas_types::{BrokerEpoch, BrokerId, LeaderEpoch};
 
     #[test]
     fn name_sentence_and_retriability_survive_the_wire() {
@@ -132,6 +139,10 @@ mod tests {
             Condition::PolicyViolation("compacted".into()),
             Condition::UnknownOutcome("ZooKeeper"),
             Condition::KafkaStorageError,
+            Condition::IneligibleReplica(BrokerId(3)),
+            Condition::PreferredLeaderNotAvailable("dead".into()),
+            Condition::EligibleLeadersNotAvailable("dead".into()),
+            Condition::ElectionNotNeeded("it leads".into()),
         ];
         for condition in conditions {
             let failure = v1::Failure::from(&condition);

@@ -21,6 +21,8 @@ pub struct BrokerNode {
     pub directory_id: DirectoryId,
     /// The tail of the logs may be lost (R6, R7).
     pub tail_lost: bool,
+    /// The broker is being emptied (R25). A new registration never says so.
+    pub draining: bool,
     /// When it registered, milliseconds since 1970.
     pub timestamp_ms: u64,
 }
@@ -44,6 +46,7 @@ impl BrokerNode {
                 "control": self.control_address,
                 "directory_id": self.directory_id.to_string(),
                 "tail_lost": self.tail_lost,
+                "draining": self.draining,
             },
         });
         if let (Some(rack), Some(object)) = (&self.rack, node.as_object_mut()) {
@@ -62,11 +65,9 @@ impl BrokerNode {
         let own = fields.inner("barnabas", "barnabas.")?;
         let directory_id = DirectoryId::parse(own.text("directory_id")?)
             .ok_or_else(|| own.error("directory_id", "not 22 characters of URL-safe base64"))?;
-        let tail_lost = match own.optional("tail_lost") {
-            None => false,
-            Some(value) => {
-                value.as_bool().ok_or_else(|| own.error("tail_lost", "not true or false"))?
-            }
+        let flag = |field: &str| match own.optional(field) {
+            None => Ok(false),
+            Some(value) => value.as_bool().ok_or_else(|| own.error(field, "not true or false")),
         };
         let rack = match fields.optional("rack") {
             None => None,
@@ -78,7 +79,8 @@ impl BrokerNode {
             control_address: host(&own, "control")?,
             rack,
             directory_id,
-            tail_lost,
+            tail_lost: flag("tail_lost")?,
+            draining: flag("draining")?,
             timestamp_ms: fields.text("timestamp").ok().and_then(|t| t.parse().ok()).unwrap_or(0),
         })
     }
@@ -93,6 +95,7 @@ impl BrokerNode {
             control_address: self.control_address.clone(),
             rack: self.rack.clone(),
             tail_lost: self.tail_lost,
+            draining: self.draining,
         }
     }
 }
@@ -118,6 +121,7 @@ mod tests {
             rack: Some("a".into()),
             directory_id: DirectoryId([5; 16]),
             tail_lost: true,
+            draining: true,
             timestamp_ms: 12,
         }
     }
@@ -125,7 +129,7 @@ mod tests {
     #[test]
     fn registration_reads_back_as_written() {
         assert_eq!(BrokerNode::parse(BrokerId(1), &node().write()), Ok(node()));
-        let without = BrokerNode { rack: None, tail_lost: false, ..node() };
+        let without = BrokerNode { rack: None, tail_lost: false, draining: false, ..node() };
         assert_eq!(BrokerNode::parse(BrokerId(1), &without.write()), Ok(without));
     }
 

@@ -86,6 +86,18 @@ pub enum Condition {
         /// Why.
         reason: &'static str,
     },
+    /// A proposed ISR names a replica that may not join one: its broker is being drained (R26, KIP-841).
+    #[error("broker {0} may not join an ISR: it is being drained")]
+    IneligibleReplica(BrokerId),
+    /// The preferred replica cannot lead now (KIP-460).
+    #[error("{0}")]
+    PreferredLeaderNotAvailable(String),
+    /// No replica can be elected now (KIP-460).
+    #[error("{0}")]
+    EligibleLeadersNotAvailable(String),
+    /// The partition has the leader that the election would give it (KIP-460).
+    #[error("{0}")]
+    ElectionNotNeeded(String),
     /// This broker is not the controller.
     #[error("this broker is not the controller")]
     NotController,
@@ -203,6 +215,8 @@ impl Condition {
                 | Self::NotEnoughReplicasAfterAppend
                 | Self::RequestTimedOut
                 | Self::OffsetNotAvailable
+                | Self::PreferredLeaderNotAvailable(_)
+                | Self::EligibleLeadersNotAvailable(_)
                 | Self::NotController
                 | Self::NoController
                 | Self::KafkaStorageError

@@ -213,6 +213,9 @@ pub struct BrokerImage {
     pub rack: Option<String>,
     /// The broker may have lost the tail of its logs (R6, R7).
     pub tail_lost: bool,
+    /// It is being emptied: it leaves every ISR as soon as enough others are in it, and enters none (R25, R26). Ends with the
+    /// registration.
+    pub draining: bool,
 }
 
 /// One topic with all its partitions.

@@ -369,6 +369,7 @@ impl Store {
             control_address: format!("sim:{broker}"),
             rack: None,
             tail_lost,
+            draining: false,
         };
         let node = RegistrationNode { owner: session, epoch, version: 0, directory };
         self.registrations.insert(broker, Registration { node, image });

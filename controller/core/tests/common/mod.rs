@@ -35,6 +35,7 @@ pub(crate) fn broker(epoch: i64) -> BrokerImage {
         control_address: "host:9192".to_owned(),
         rack: None,
         tail_lost: false,
+        draining: false,
     }
 }
 
