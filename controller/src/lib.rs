@@ -32,7 +32,7 @@ pub mod translate;
 pub mod zookeeper;
 
 pub use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, Defaults,
+    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions, Defaults,
 };
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;

@@ -12,6 +12,7 @@ macro_rules! say {
 mod ask;
 mod cluster;
 mod log;
+mod partitions;
 mod run;
 mod settings;
 mod table;
@@ -35,7 +36,7 @@ enum Noun {
     Broker(BrokerArgs),
     /// Run ZooKeeper and brokers on this machine until Ctrl-C, for trying things out.
     Dev(crate::dev::DevArgs),
-    /// Create, list, describe, alter and delete topics.
+    /// Create, list, describe, alter, enlarge and delete topics.
     #[command(subcommand)]
     Topic(topic::TopicVerb),
     /// Show the controller, the brokers and the health of a cluster.

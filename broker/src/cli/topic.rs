@@ -1,4 +1,4 @@
-//! `barnabas topic create | list | describe | alter | delete`.
+//! `barnabas topic create | list | describe | alter | delete`; the verbs with files of their own are named in `TopicVerb`.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
 use super::table::{print_json, table};
-use super::{Asking, CliError, key_value, settings};
+use super::{Asking, CliError, key_value, partitions, settings};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum TopicVerb {
@@ -33,6 +33,8 @@ pub(super) enum TopicVerb {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Give a topic more partitions.
+    AddPartitions(partitions::AddArgs),
     /// Change a topic's settings, at once and for all its leaders.
     Alter(settings::AlterArgs),
     /// Delete a topic with all its records.
@@ -78,6 +80,7 @@ impl TopicVerb {
             Self::Create(args) => create(args),
             Self::List { asking } => list(&asking),
             Self::Describe { names, asking } => describe(names, &asking),
+            Self::AddPartitions(args) => partitions::add(args),
             Self::Alter(args) => settings::alter(args),
             Self::Delete { name, asking } => delete(name, &asking),
         }
@@ -255,7 +258,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// `P:ID,ID`.
-fn assignment(text: &str) -> Result<Assignment, String> {
+pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     let parse = || {
         let (partition, brokers) = text.split_once(':')?;
         let brokers: Option<Vec<i32>> =

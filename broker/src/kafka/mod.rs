@@ -2,6 +2,7 @@
 
 mod alter_configs;
 mod api_versions;
+mod create_partitions;
 mod create_topics;
 mod delete_records;
 mod delete_topics;
@@ -80,6 +81,9 @@ pub(crate) fn handle(
         }
         Request::CreateTopics(request) => {
             later(context, create_topics::handle(context.node.clone(), context.version, request))
+        }
+        Request::CreatePartitions(request) => {
+            later(context, create_partitions::handle(context.node.clone(), request))
         }
         Request::DeleteTopics(request) => {
             later(context, delete_topics::handle(context.node.clone(), context.version, request))

@@ -6,21 +6,22 @@
 
 pub use kafka_wire::{
     AlterConfigsRequest, AlterConfigsResponse, ApiVersionsRequest, ApiVersionsResponse,
-    CreateTopicsRequest, CreateTopicsResponse, DeleteRecordsRequest, DeleteRecordsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
-    FetchRequest, FetchResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse,
-    MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
-    ProduceRequest, ProduceResponse,
+    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    DescribeConfigsRequest, DescribeConfigsResponse, FetchRequest, FetchResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, InitProducerIdRequest,
+    InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
+    MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest,
+    ProduceResponse,
 };
 pub use kafka_wire::{
     alter_configs_request, alter_configs_response, api_versions_request, api_versions_response,
-    create_topics_request, create_topics_response, delete_records_request, delete_records_response,
-    delete_topics_request, delete_topics_response, describe_configs_request,
-    describe_configs_response, fetch_request, fetch_response, incremental_alter_configs_request,
-    incremental_alter_configs_response, init_producer_id_request, init_producer_id_response,
-    list_offsets_request, list_offsets_response, metadata_request, metadata_response,
-    offset_for_leader_epoch_request, offset_for_leader_epoch_response, produce_request,
-    produce_response,
+    create_partitions_request, create_partitions_response, create_topics_request,
+    create_topics_response, delete_records_request, delete_records_response, delete_topics_request,
+    delete_topics_response, describe_configs_request, describe_configs_response, fetch_request,
+    fetch_response, incremental_alter_configs_request, incremental_alter_configs_response,
+    init_producer_id_request, init_producer_id_response, list_offsets_request,
+    list_offsets_response, metadata_request, metadata_response, offset_for_leader_epoch_request,
+    offset_for_leader_epoch_response, produce_request, produce_response,
 };
 pub use kafka_wire_core::{StrBytes, Uuid};

@@ -1,10 +1,10 @@
 //! From a frame to a typed request, within the limits of its key.
 
 use kafka_wire::{
-    AlterConfigsRequest, ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest, IncrementalAlterConfigsRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest,
+    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
@@ -47,6 +47,8 @@ pub enum Request {
     DescribeConfigs(DescribeConfigsRequest),
     /// AlterConfigs 0-2.
     AlterConfigs(AlterConfigsRequest),
+    /// CreatePartitions 0-3.
+    CreatePartitions(CreatePartitionsRequest),
     /// IncrementalAlterConfigs 0-1.
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     /// A follower's fetch.
@@ -90,6 +92,7 @@ impl Request {
             ApiKey::OffsetForLeaderEpoch => body(frame).map(Self::OffsetForLeaderEpoch),
             ApiKey::DescribeConfigs => body(frame).map(Self::DescribeConfigs),
             ApiKey::AlterConfigs => body(frame).map(Self::AlterConfigs),
+            ApiKey::CreatePartitions => body(frame).map(Self::CreatePartitions),
             ApiKey::IncrementalAlterConfigs => body(frame).map(Self::IncrementalAlterConfigs),
             ApiKey::ReplicaFetch => {
                 ReplicaFetchRequest::decode(frame.body.clone()).map(Self::ReplicaFetch)

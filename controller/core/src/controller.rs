@@ -14,6 +14,7 @@ use crate::controller_api::{
     Snapshot, WriteId, WriteOutcome,
 };
 use crate::decide::{Report, View};
+use crate::grow::Growing;
 use crate::image::Image;
 use crate::partitions::Slot;
 use crate::placement::Load;
@@ -44,6 +45,8 @@ pub(crate) struct Topic {
     pub(crate) hidden: bool,
     /// Changes of its settings.
     pub(crate) configs: Configs,
+    /// Partitions that are being added.
+    pub(crate) growing: Option<Growing>,
 }
 
 /// What a write under way is about.
@@ -52,6 +55,7 @@ pub(crate) enum Target {
     Partition(TopicPartition),
     Create(TopicName),
     Delete(TopicName),
+    Grow(TopicName),
     Config(TopicName),
 }
 
@@ -174,6 +178,9 @@ impl Controller {
             ControllerEvent::CreateTopic { request, topic } => {
                 self.create_topic(request, topic, effects);
             }
+            ControllerEvent::CreatePartitions { request, create } => {
+                self.create_partitions(request, create, effects);
+            }
             ControllerEvent::DeleteTopic { request, topic } => {
                 self.delete_topic(request, &topic, effects);
             }
@@ -250,6 +257,7 @@ impl Controller {
             deleting: None,
             hidden: deleting,
             configs: Configs::default(),
+            growing: None,
         };
         self.topics.insert(name.clone(), topic);
         if deleting {
@@ -320,6 +328,7 @@ impl Controller {
             Target::Partition(at) => self.partition_written(write, &at, outcome, effects),
             Target::Create(name) => self.topic_created(&name, outcome, effects),
             Target::Delete(name) => self.topic_deleted(&name, outcome, effects),
+            Target::Grow(name) => self.partitions_created(&name, outcome, effects),
             Target::Config(name) => self.config_written(&name, outcome, effects),
         }
     }
@@ -337,6 +346,7 @@ impl Controller {
             effects.create_answers.push((creating.request, Err(why)));
         }
         self.abandon_all_configs(fenced, effects);
+        self.abandon_all_growth(fenced, effects);
         for topic in self.topics.values_mut() {
             for request in topic.deleting.take().unwrap_or_default() {
                 effects.delete_answers.push((request, Err(unknown())));
@@ -399,6 +409,9 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
         }
         ControllerEvent::CreateTopic { request, .. } => {
             effects.create_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::CreatePartitions { request, .. } => {
+            effects.partitions_answers.push((*request, Err(Condition::NotController)));
         }
         ControllerEvent::DeleteTopic { request, .. } => {
             effects.delete_answers.push((*request, Err(Condition::NotController)));

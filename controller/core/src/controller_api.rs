@@ -98,6 +98,22 @@ pub struct CreateTopic {
 /// The answer to a creation: id, partitions, replication factor; or why not.
 pub type CreateTopicAnswer = Result<(TopicId, i32, i32), Condition>;
 
+/// More partitions for a topic, validated by the core.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CreatePartitions {
+    /// Which topic.
+    pub name: TopicName,
+    /// How many partitions it shall have afterwards, the present ones included.
+    pub total: i32,
+    /// Replicas of each new partition, in the order of their indexes; empty for automatic.
+    pub assignment: Vec<Vec<BrokerId>>,
+    /// Only check, write nothing.
+    pub validate_only: bool,
+}
+
+/// The answer to it: how many partitions the topic has now (or would have); or why not.
+pub type CreatePartitionsAnswer = Result<i32, Condition>;
+
 /// A change of a topic's settings, validated by the core.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AlterTopicConfig {
@@ -157,6 +173,13 @@ pub enum ControllerEvent {
         request: RequestId,
         /// What to create.
         topic: CreateTopic,
+    },
+    /// Answered in `Effects::partitions_answers`.
+    CreatePartitions {
+        /// Whom to answer.
+        request: RequestId,
+        /// What to add.
+        create: CreatePartitions,
     },
     /// Answered in `Effects::delete_answers`.
     DeleteTopic {
@@ -254,7 +277,7 @@ pub struct PartitionWrite {
     pub state: PartitionState,
 }
 
-/// A write of a topic's nodes. Both forms check `/controller_epoch`.
+/// A write of a topic's nodes. All forms check `/controller_epoch`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TopicWrite {
     /// One multi: topic node, partition nodes, state nodes, config node (R29).
@@ -268,6 +291,20 @@ pub enum TopicWrite {
         /// Settings.
         overrides: BTreeMap<String, String>,
         /// Assignment and first state (partition epoch 0) by index.
+        partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+    },
+    /// One multi: the topic's node with the new partitions beside those that it names, their nodes and their state nodes
+    /// (R29). What else the node says stays; another number of partitions than `first` is `Refused`.
+    Grow {
+        /// To be named in `Written`.
+        write: WriteId,
+        /// Name.
+        name: TopicName,
+        /// Life of the topic; another one is `TopicConflict`.
+        incarnation: Incarnation,
+        /// Index of the first new partition: how many there are already.
+        first: i32,
+        /// Assignment and first state (partition epoch 0) by index, from `first` on without a gap.
         partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
     },
     /// Mark in `/admin/delete_topics`, then remove the whole tree and the mark; resumable.
@@ -320,9 +357,11 @@ pub struct Effects {
     pub confirmations_awaited: Vec<RequestId>,
     /// 10. Answers to reports of failed replicas: taken, or why not.
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 11. The term is over (a write was fenced): stop at once.
+    /// 11. Answers to additions of partitions: how many there are now, or why not.
+    pub partitions_answers: Vec<(RequestId, CreatePartitionsAnswer)>,
+    /// 12. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 12. Lines for the state-change log.
+    /// 13. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

@@ -10,6 +10,7 @@ mod controller;
 mod controller_api;
 mod decide;
 mod failures;
+mod grow;
 mod image;
 mod partitions;
 mod placement;
@@ -22,8 +23,8 @@ pub use candidate_api::{
 pub use controller::{Controller, Defaults};
 pub use controller_api::{
     AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
-    AlteredTopicConfig, BrokerRegistration, ConfigWrite, ControllerEvent, CreateTopic,
-    CreateTopicAnswer, Effects, LoadedPartition, LoadedTopic, Note, PartitionWrite, ReplicaReport,
-    RequestId, Snapshot, TopicWrite, WriteId, WriteOutcome,
+    AlteredTopicConfig, BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions,
+    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Effects, LoadedPartition, LoadedTopic,
+    Note, PartitionWrite, ReplicaReport, RequestId, Snapshot, TopicWrite, WriteId, WriteOutcome,
 };
 pub use topics::PARTITIONS_PER_CREATE_MAX;

@@ -108,17 +108,12 @@ impl Controller {
         let partitions = topic.partitions.unwrap_or(self.defaults.num_partitions);
         check_partitions(i64::from(partitions))?;
         let rf = topic.replication_factor.unwrap_or(self.defaults.default_replication_factor);
-        let live = self.image().brokers.len();
         let wanted = usize::try_from(rf).unwrap_or(0);
         if wanted < 1 {
             let text = format!("replication factor {rf} is not legal: it must be 1 or more");
             return Err(Condition::InvalidReplicationFactor(text));
         }
-        if wanted > live {
-            return Err(Condition::InvalidReplicationFactor(format!(
-                "replication factor {rf} is above the number of live brokers, {live}; start more brokers or lower it"
-            )));
-        }
+        self.check_replication_factor(wanted)?;
         let partitions = usize::try_from(partitions).unwrap_or(0);
         Ok(place(&self.image().brokers, &self.load, partitions, wanted))
     }
@@ -136,28 +131,51 @@ impl Controller {
                     "the assignment names partition {index} where {expected} is due: indexes run from 0 without a gap"
                 ));
             }
-            if replicas.is_empty() || replicas.len() != length {
-                return bad(format!(
-                    "partition {index} has {} replicas, partition 0 has {length}: all need the same number, 1 or more",
-                    replicas.len()
-                ));
-            }
-            let distinct: BTreeSet<BrokerId> = replicas.iter().copied().collect();
-            if distinct.len() != replicas.len() {
-                return bad(format!("partition {index} names a broker twice"));
-            }
-            if let Some(b) = replicas.iter().find(|b| !self.image().brokers.contains_key(b)) {
-                return bad(format!(
-                    "partition {index} is assigned to broker {b}, which is not registered"
-                ));
-            }
+            self.check_replicas(*index, replicas, length)?;
         }
         Ok(assignment.values().cloned().collect())
     }
 
+    /// Whether a new partition may have these replicas; `length`: as many as partition 0 has.
+    pub(crate) fn check_replicas(
+        &self,
+        index: i32,
+        replicas: &[BrokerId],
+        length: usize,
+    ) -> Result<(), Condition> {
+        let bad = |text: String| Err(Condition::InvalidReplicaAssignment(text));
+        if replicas.is_empty() || replicas.len() != length {
+            return bad(format!(
+                "partition {index} has {} replicas, partition 0 has {length}: all need the same number, 1 or more",
+                replicas.len()
+            ));
+        }
+        let distinct: BTreeSet<BrokerId> = replicas.iter().copied().collect();
+        if distinct.len() != replicas.len() {
+            return bad(format!("partition {index} names a broker twice"));
+        }
+        if let Some(b) = replicas.iter().find(|b| !self.image().brokers.contains_key(b)) {
+            return bad(format!(
+                "partition {index} is assigned to broker {b}, which is not registered"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether so many replicas of a new partition find a live broker each.
+    pub(crate) fn check_replication_factor(&self, wanted: usize) -> Result<(), Condition> {
+        let live = self.image().brokers.len();
+        if wanted > live {
+            return Err(Condition::InvalidReplicationFactor(format!(
+                "replication factor {wanted} is above the number of live brokers, {live}; start more brokers or lower it"
+            )));
+        }
+        Ok(())
+    }
+
     /// A new partition's state: all its live replicas in the ISR under their registered epochs, so that R3 works from the
     /// first moment (R29).
-    fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
+    pub(crate) fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
         let brokers = &self.image().brokers;
         let isr: Vec<_> =
             assigned.iter().filter_map(|b| brokers.get(b).map(|r| (*b, r.epoch))).collect();
@@ -227,6 +245,7 @@ impl Controller {
             deleting: None,
             hidden: false,
             configs: Configs::default(),
+            growing: None,
         };
         self.topics.insert(name.clone(), topic);
         note(effects, None, false, text);
@@ -308,6 +327,7 @@ impl Controller {
         }
         let Some(mut topic) = self.topics.remove(name) else { return };
         self.abandon_configs(&mut topic.configs, &Condition::UnknownTopicOrPartition, effects);
+        self.abandon_growth(topic.growing.take(), effects);
         for mut slot in topic.slots.into_values() {
             self.count_replicas(&slot.assigned, false);
             if let Some(write) = slot.write_under_way() {
@@ -338,7 +358,7 @@ impl Controller {
 }
 
 /// `n partitions`, as people say it.
-fn counted(partitions: i32) -> String {
+pub(crate) fn counted(partitions: i32) -> String {
     if partitions == 1 { "1 partition".to_owned() } else { format!("{partitions} partitions") }
 }
 
@@ -351,6 +371,6 @@ fn check_partitions(partitions: i64) -> Result<(), Condition> {
     )))
 }
 
-fn length(n: usize) -> i32 {
+pub(crate) fn length(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

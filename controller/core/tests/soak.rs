@@ -176,6 +176,12 @@ impl Soak {
                     self.next_epoch += 1;
                     (write, WriteOutcome::TopicCreated { czxid: self.next_epoch })
                 }
+                TopicWrite::Grow { write, name, incarnation, .. } => {
+                    let lives = self.term.core.image().topics.get(&name).map(|t| t.incarnation);
+                    let there = lives == Some(incarnation);
+                    let gone = WriteOutcome::TopicConflict;
+                    (write, if there { WriteOutcome::Applied } else { gone })
+                }
                 TopicWrite::Delete { write, name, .. } => {
                     self.term.open.retain(|w| w.partition.topic != name);
                     (write, WriteOutcome::Applied)
@@ -270,10 +276,13 @@ impl Soak {
     fn topics(&mut self) {
         let text = ["v", "w", "x"][self.dice.below(3)];
         let request = self.term.request();
-        let event = if self.dice.one_in(2) {
-            ControllerEvent::CreateTopic { request, topic: create(text, 3, 2) }
-        } else {
-            ControllerEvent::DeleteTopic { request, topic: name(text) }
+        let event = match self.dice.below(5) {
+            0 | 1 => ControllerEvent::CreateTopic { request, topic: create(text, 3, 2) },
+            2 | 3 => ControllerEvent::DeleteTopic { request, topic: name(text) },
+            _ => {
+                let total = i32::try_from(self.dice.below(8)).unwrap();
+                ControllerEvent::CreatePartitions { request, create: add(text, total) }
+            }
         };
         self.step(event);
     }

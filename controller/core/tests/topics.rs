@@ -40,7 +40,9 @@ fn refusal(term: &mut Term, topic: CreateTopic) -> Condition {
 
 fn write_of(effects: &Effects) -> WriteId {
     match &effects.topic_writes[0] {
-        TopicWrite::Create { write, .. } | TopicWrite::Delete { write, .. } => *write,
+        TopicWrite::Create { write, .. }
+        | TopicWrite::Delete { write, .. }
+        | TopicWrite::Grow { write, .. } => *write,
     }
 }
 

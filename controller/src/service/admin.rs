@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{describe, settings};
+use super::{describe, partitions, settings};
 
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
@@ -68,6 +68,20 @@ impl Admin for AdminService {
             self.anywhere.delete_topic(&request.name).await
         };
         Ok(Response::new(write_deleted(request.name, &answer)))
+    }
+
+    async fn create_partitions(
+        &self,
+        request: Request<v1::CreatePartitionsRequest>,
+    ) -> Result<Response<v1::CreatePartitionsResponse>, Status> {
+        let request = request.into_inner();
+        let (name, forwarded) = (request.name.clone(), request.forwarded);
+        let answer = match partitions::read_create(request) {
+            Err(condition) => Err(condition),
+            Ok(create) if forwarded => self.local.create_partitions(create).await,
+            Ok(create) => self.anywhere.create_partitions(create).await,
+        };
+        Ok(Response::new(partitions::write_created(name, answer)))
     }
 
     async fn alter_topic_config(

@@ -4,20 +4,22 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barnabas_controller_core::{AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig};
+use barnabas_controller_core::{
+    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions,
+};
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
 use barnabas_types::{
-    BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicName,
+    BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicImage, TopicName,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{admin, control, settings};
+use super::{admin, control, partitions, settings};
 use crate::membership::Membership;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -123,22 +125,29 @@ impl ControllerClient {
     /// # Errors
     /// The controller's condition, or as [`Self::alter_partitions`].
     pub async fn create_topic(&self, topic: NewTopic) -> Result<CreatedTopic, Condition> {
+        let attempt = || async {
+            if self.local.epoch().is_some() {
+                return self.local.create_topic(topic.clone()).await;
+            }
+            self.forward_create(&topic).await
+        };
+        let created = self.patiently(attempt).await?;
+        if let Some(id) = created.topic_id {
+            self.until_known(id).await;
+        }
+        Ok(created)
+    }
+
+    /// Asks again while nobody is controller, for as long as an election may take.
+    async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Condition>
+    where
+        F: Future<Output = Result<T, Condition>>,
+    {
         let deadline = Instant::now() + ELECTION_PATIENCE;
         loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.create_topic(topic.clone()).await
-            } else {
-                self.forward_create(&topic).await
-            };
-            match answer {
+            match attempt().await {
                 Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await
-                }
-                Ok(created) => {
-                    if let Some(id) = created.topic_id {
-                        self.until_known(id).await;
-                    }
-                    return Ok(created);
+                    self.look_again().await;
                 }
                 // Whoever asked is told about the cluster, not about this broker.
                 Err(Condition::NotController) => return Err(Condition::NoController),
@@ -196,21 +205,36 @@ impl ControllerClient {
     /// # Errors
     /// As [`Self::create_topic`].
     pub async fn delete_topic(&self, name: &str) -> Result<TopicId, Condition> {
-        let deadline = Instant::now() + ELECTION_PATIENCE;
-        loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.delete_topic(name).await
-            } else {
-                self.forward_delete(name).await
-            };
-            match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await
-                }
-                Err(Condition::NotController) => return Err(Condition::NoController),
-                answer => return answer,
+        self.patiently(|| async {
+            if self.local.epoch().is_some() {
+                return self.local.delete_topic(name).await;
             }
+            self.forward_delete(name).await
+        })
+        .await
+    }
+
+    /// Adds partitions to a topic; waits a little while nobody is controller, and then until this broker knows them.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn create_partitions(&self, create: CreatePartitions) -> Result<i32, Condition> {
+        let attempt = || async {
+            if self.local.epoch().is_some() {
+                return self.local.create_partitions(create.clone()).await;
+            }
+            self.forward_create_partitions(&create).await
+        };
+        let total = self.patiently(attempt).await?;
+        if !create.validate_only {
+            self.until_shown(|image| {
+                let topic = image.topics.get(&create.name);
+                let known = |topic: &TopicImage| i32::try_from(topic.partitions.len());
+                topic.is_none_or(|topic| known(topic).is_ok_and(|known| known >= total))
+            })
+            .await;
         }
+        Ok(total)
     }
 
     /// Changes a topic's settings; waits a little while nobody is controller, and then until this broker knows the new ones.
@@ -221,25 +245,17 @@ impl ControllerClient {
         &self,
         alter: AlterTopicConfig,
     ) -> Result<AlteredTopicConfig, Condition> {
-        let deadline = Instant::now() + ELECTION_PATIENCE;
-        loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.alter_topic_config(alter.clone()).await
-            } else {
-                self.forward_alter(&alter).await
-            };
-            match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await
-                }
-                Ok(altered) if !alter.validate_only => {
-                    self.until_in_force(&alter.name, &altered).await;
-                    return Ok(altered);
-                }
-                Err(Condition::NotController) => return Err(Condition::NoController),
-                answer => return answer,
+        let attempt = || async {
+            if self.local.epoch().is_some() {
+                return self.local.alter_topic_config(alter.clone()).await;
             }
+            self.forward_alter(&alter).await
+        };
+        let altered = self.patiently(attempt).await?;
+        if !alter.validate_only {
+            self.until_in_force(&alter.name, &altered).await;
         }
+        Ok(altered)
     }
 
     /// Until the topic's settings are in this broker's view; they are stored either way.
@@ -263,6 +279,12 @@ impl ControllerClient {
         let mut client = AdminClient::new(self.connected().await?);
         let request = admin::write_new_topic(topic, true);
         admin::read_created(&self.called(client.create_topic(request)).await?)
+    }
+
+    async fn forward_create_partitions(&self, create: &CreatePartitions) -> Result<i32, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = partitions::write_create(create, true);
+        partitions::read_created(self.called(client.create_partitions(request)).await?)
     }
 
     async fn forward_alter(

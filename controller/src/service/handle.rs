@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreateTopic,
+    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions,
+    CreateTopic,
 };
 use barnabas_proto::convert::IsrProposals;
 use barnabas_types::topic_config;
@@ -166,6 +167,17 @@ impl ControllerHandle {
             TopicName::new(name).map_err(|error| Condition::InvalidTopic(error.to_string()))?;
         let answer = self.submit(|answer| TermEvent::Delete(name, answer)).await?;
         let lost = Condition::UnknownOutcome("the controller changed while it deleted the topic");
+        answered(answer, lost).await
+    }
+
+    /// Adds partitions to a topic; how many it has then.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn create_partitions(&self, create: CreatePartitions) -> Result<i32, Condition> {
+        let answer = self.submit(|answer| TermEvent::CreatePartitions(create, answer)).await?;
+        let lost =
+            Condition::UnknownOutcome("the controller changed while it added the partitions");
         answered(answer, lost).await
     }
 

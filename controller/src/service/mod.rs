@@ -5,6 +5,7 @@ mod client;
 mod control;
 mod describe;
 mod handle;
+mod partitions;
 mod settings;
 
 use std::sync::Arc;

@@ -6,8 +6,8 @@ mod push;
 use std::sync::Arc;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer, CreateTopic,
-    CreateTopicAnswer, Defaults,
+    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
+    CreatePartitions, CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults,
 };
 use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -24,6 +24,7 @@ pub(crate) enum TermEvent {
     Alter(AlterPartition, oneshot::Sender<AlterPartitionAnswer>),
     Create(CreateTopic, oneshot::Sender<CreateTopicAnswer>),
     Delete(TopicName, oneshot::Sender<Result<TopicId, Condition>>),
+    CreatePartitions(CreatePartitions, oneshot::Sender<CreatePartitionsAnswer>),
     AlterConfig(AlterTopicConfig, oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(FailedReplicas, oneshot::Sender<Result<(), Condition>>),
     Push(push::Ready),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfigAnswer, Controller, ControllerEvent, CreateTopicAnswer,
-    Defaults, Effects, Note, RequestId, WriteId, WriteOutcome,
+    AlterPartitionAnswer, AlterTopicConfigAnswer, Controller, ControllerEvent,
+    CreatePartitionsAnswer, CreateTopicAnswer, Defaults, Effects, Note, RequestId, WriteId,
+    WriteOutcome,
 };
 use barnabas_proto::znode::paths;
 use barnabas_types::{BrokerId, Condition, ControllerEpoch, Now, TopicId};
@@ -60,6 +61,7 @@ enum Waiter {
     Alter(oneshot::Sender<AlterPartitionAnswer>),
     Create(oneshot::Sender<CreateTopicAnswer>),
     Delete(oneshot::Sender<Result<TopicId, Condition>>),
+    CreatePartitions(oneshot::Sender<CreatePartitionsAnswer>),
     AlterConfig(oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(oneshot::Sender<Result<(), Condition>>),
 }
@@ -191,6 +193,10 @@ impl<Z: ZooKeeper> Owner<Z> {
                 self.waiting.insert(request, Waiter::Delete(answer));
                 self.step(ControllerEvent::DeleteTopic { request, topic });
             }
+            TermEvent::CreatePartitions(create, answer) => {
+                self.waiting.insert(request, Waiter::CreatePartitions(answer));
+                self.step(ControllerEvent::CreatePartitions { request, create });
+            }
             TermEvent::AlterConfig(alter, answer) => {
                 self.waiting.insert(request, Waiter::AlterConfig(answer));
                 self.step(ControllerEvent::AlterTopicConfig { request, alter });
@@ -311,6 +317,7 @@ impl<Z: ZooKeeper> Owner<Z> {
             config_answers,
             confirmations_awaited,
             failed_answers,
+            partitions_answers,
             resign,
             notes,
         } = effects;
@@ -354,6 +361,11 @@ impl<Z: ZooKeeper> Owner<Z> {
         }
         for (request, answer) in failed_answers {
             if let Some(Waiter::Failed(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        for (request, answer) in partitions_answers {
+            if let Some(Waiter::CreatePartitions(waiter)) = self.waiting.remove(&request) {
                 let _ = waiter.send(answer);
             }
         }

@@ -5,6 +5,9 @@
 
 mod candidate;
 mod configs;
+mod grow;
+#[cfg(test)]
+mod grow_tests;
 mod load;
 mod partitions;
 mod producer_ids;

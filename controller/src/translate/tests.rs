@@ -17,14 +17,14 @@ use crate::zookeeper::memory::Tree;
 use crate::zookeeper::{CreateMode, WatchKind};
 
 /// A tree with the base nodes, a session, and a controller of epoch 1.
-struct World {
-    tree: Tree,
-    session: SessionId,
-    epoch_version: i32,
+pub(super) struct World {
+    pub(super) tree: Tree,
+    pub(super) session: SessionId,
+    pub(super) epoch_version: i32,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut tree = Tree::new();
         let session = tree.open_session();
         for request in base_tree_requests() {
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// A further election: fences every controller before it.
-    fn elect(&mut self) {
+    pub(super) fn elect(&mut self) {
         let node = self.tree.node(paths::CONTROLLER_EPOCH).unwrap().clone();
         let epoch = znode::parse_controller_epoch(&node.data).unwrap();
         let set = Op::Set {
@@ -48,12 +48,12 @@ impl World {
         self.epoch_version = node.stat.version + 1;
     }
 
-    fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
+    pub(super) fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
         run_at_once(&mut procedure, |request| self.tree.apply(self.session, request))
     }
 
     /// As `run`, but the first multi is played by `network`.
-    fn run_with<P: Procedure>(
+    pub(super) fn run_with<P: Procedure>(
         &mut self,
         mut procedure: P,
         network: impl Fn(&mut Tree, SessionId, &Request) -> Answer,
@@ -68,30 +68,34 @@ impl World {
         })
     }
 
-    fn create(&mut self, name: &str, partitions: i32) {
+    pub(super) fn create(&mut self, name: &str, partitions: i32) {
         let write = WriteTopic::new(self.epoch_version, create(name, 1, partitions));
         assert!(matches!(self.run(write), Ok((_, WriteOutcome::TopicCreated { .. }))));
     }
 
-    fn load(&mut self) -> Loaded {
+    pub(super) fn load(&mut self) -> Loaded {
         self.run(Load::new(TopicConfig::default())).unwrap()
     }
 }
 
-fn lost(_: &mut Tree, _: SessionId, _: &Request) -> Answer {
+pub(super) fn lost(_: &mut Tree, _: SessionId, _: &Request) -> Answer {
     Err(Error::OutcomeUnknown("cut".into()))
 }
 
-fn applied_but_reply_lost(tree: &mut Tree, session: SessionId, request: &Request) -> Answer {
+pub(super) fn applied_but_reply_lost(
+    tree: &mut Tree,
+    session: SessionId,
+    request: &Request,
+) -> Answer {
     tree.apply(session, request).unwrap();
     Err(Error::OutcomeUnknown("cut".into()))
 }
 
-fn topic(name: &str) -> TopicName {
+pub(super) fn topic(name: &str) -> TopicName {
     TopicName::new(name).unwrap()
 }
 
-fn state(partition_epoch: i32) -> PartitionState {
+pub(super) fn state(partition_epoch: i32) -> PartitionState {
     PartitionState {
         leader: Some(BrokerId(1)),
         leader_epoch: LeaderEpoch(partition_epoch),

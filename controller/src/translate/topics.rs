@@ -1,4 +1,4 @@
-//! Creating a topic in one multi (R29) and deleting one in resumable steps.
+//! Creating a topic in one multi (R29) and deleting one in resumable steps; adding partitions is in `grow`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,6 +6,7 @@ use barnabas_controller_core::{TopicWrite, WriteId, WriteOutcome};
 use barnabas_proto::znode::{self, TopicNode, paths};
 use barnabas_types::{BrokerId, PartitionState, TopicId, TopicName};
 
+use super::grow::{GrowTopic, Growth};
 use super::load::{all, nodes};
 use super::partitions::epoch_moved;
 use super::{Answer, Fate, GivenUp, Procedure, Step, epoch_check, fate};
@@ -23,8 +24,6 @@ pub fn topic_create_ops(
     overrides: &BTreeMap<String, String>,
     partitions: &BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 ) -> Vec<Op> {
-    let create =
-        |path: String, data: Vec<u8>| Op::Create { path, data, mode: CreateMode::Persistent };
     let assignment =
         partitions.iter().map(|(&index, (replicas, _))| (index, replicas.clone())).collect();
     let node = TopicNode { topic_id, partitions: assignment };
@@ -33,14 +32,27 @@ pub fn topic_create_ops(
         create(paths::topic(name), node.write()),
         create(paths::partitions(name), Vec::new()),
     ];
-    for (&index, (_, state)) in partitions {
-        let path = paths::partition(name, index);
-        ops.push(create(format!("{path}/state"), znode::write_partition_state(state)));
-        let last = ops.len() - 1;
-        ops.insert(last, create(path, Vec::new()));
-    }
+    ops.extend(partition_ops(name, partitions));
     ops.push(create(paths::topic_config(name), znode::write_topic_config(overrides)));
     ops
+}
+
+/// A node and a state node for each partition.
+pub(super) fn partition_ops(
+    name: &TopicName,
+    partitions: &BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+) -> Vec<Op> {
+    let mut ops = Vec::with_capacity(2 * partitions.len());
+    for (&index, (_, state)) in partitions {
+        let path = paths::partition(name, index);
+        ops.push(create(path.clone(), Vec::new()));
+        ops.push(create(format!("{path}/state"), znode::write_partition_state(state)));
+    }
+    ops
+}
+
+fn create(path: String, data: Vec<u8>) -> Op {
+    Op::Create { path, data, mode: CreateMode::Persistent }
 }
 
 #[derive(Clone, Debug)]
@@ -61,7 +73,48 @@ enum Stage {
 
 /// Performs one [`TopicWrite`] and finds out what became of it.
 #[derive(Clone, Debug)]
-pub struct WriteTopic {
+pub enum WriteTopic {
+    /// The whole topic appears or goes.
+    Whole(CreateOrDelete),
+    /// It gets more partitions.
+    Grow(GrowTopic),
+}
+
+impl WriteTopic {
+    /// A write that checks `/controller_epoch` at `epoch_version`.
+    #[must_use]
+    pub fn new(epoch_version: i32, write: TopicWrite) -> Self {
+        match write {
+            TopicWrite::Grow { write, name, incarnation, first, partitions } => {
+                let grow = Growth { write, name, incarnation, first, partitions };
+                Self::Grow(GrowTopic::new(epoch_version, grow))
+            }
+            whole => Self::Whole(CreateOrDelete::new(epoch_version, whole)),
+        }
+    }
+}
+
+impl Procedure for WriteTopic {
+    type Output = Output;
+
+    fn begin(&mut self) -> Step<Output> {
+        match self {
+            Self::Whole(whole) => whole.begin(),
+            Self::Grow(grow) => grow.begin(),
+        }
+    }
+
+    fn advance(&mut self, answers: Vec<Answer>) -> Step<Output> {
+        match self {
+            Self::Whole(whole) => whole.advance(answers),
+            Self::Grow(grow) => grow.advance(answers),
+        }
+    }
+}
+
+/// A creation or a deletion.
+#[derive(Clone, Debug)]
+pub struct CreateOrDelete {
     epoch_version: i32,
     write: TopicWrite,
     stage: Stage,
@@ -75,13 +128,11 @@ pub struct WriteTopic {
 
 type Output = Result<(WriteId, WriteOutcome), GivenUp>;
 
-impl WriteTopic {
-    /// A write that checks `/controller_epoch` at `epoch_version`.
-    #[must_use]
-    pub fn new(epoch_version: i32, write: TopicWrite) -> Self {
+impl CreateOrDelete {
+    fn new(epoch_version: i32, write: TopicWrite) -> Self {
         let stage = match write {
             TopicWrite::Create { .. } => Stage::Create,
-            TopicWrite::Delete { .. } => Stage::List,
+            TopicWrite::Delete { .. } | TopicWrite::Grow { .. } => Stage::List,
         };
         Self {
             epoch_version,
@@ -95,13 +146,17 @@ impl WriteTopic {
 
     fn name(&self) -> &TopicName {
         match &self.write {
-            TopicWrite::Create { name, .. } | TopicWrite::Delete { name, .. } => name,
+            TopicWrite::Create { name, .. }
+            | TopicWrite::Delete { name, .. }
+            | TopicWrite::Grow { name, .. } => name,
         }
     }
 
     fn done(&self, outcome: WriteOutcome) -> Step<Output> {
         let write = match &self.write {
-            TopicWrite::Create { write, .. } | TopicWrite::Delete { write, .. } => *write,
+            TopicWrite::Create { write, .. }
+            | TopicWrite::Delete { write, .. }
+            | TopicWrite::Grow { write, .. } => *write,
         };
         Step::Done(Ok((write, outcome)))
     }
@@ -119,7 +174,7 @@ impl WriteTopic {
                 self.stage = Stage::Create;
                 Step::InOrder(vec![Request::Multi(ops)])
             }
-            TopicWrite::Delete { .. } => {
+            TopicWrite::Delete { .. } | TopicWrite::Grow { .. } => {
                 self.stage = Stage::List;
                 Step::InOrder(self.list())
             }
@@ -308,7 +363,7 @@ impl WriteTopic {
     }
 }
 
-impl Procedure for WriteTopic {
+impl Procedure for CreateOrDelete {
     type Output = Output;
 
     fn begin(&mut self) -> Step<Output> {

@@ -109,6 +109,8 @@ reached! {
     ProposalRefused = "proposal refused",
     /// A topic was created.
     TopicCreated = "topic created",
+    /// A topic got more partitions.
+    TopicGrown = "partitions added",
     /// A topic was deleted.
     TopicDeleted = "topic deleted",
     /// A name was created again.

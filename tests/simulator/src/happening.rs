@@ -143,6 +143,8 @@ pub enum Input {
     Failed(Box<FailedReplicas>),
     /// An operator wants a topic.
     CreateTopic { name: TopicName, id: TopicId },
+    /// An operator wants a topic to have one partition more.
+    AddPartition { name: TopicName },
     /// An operator wants another `flush.mode`.
     SwitchFlushMode { name: TopicName, mode: FlushMode },
     /// The controller waits no longer for leaders to confirm settings.

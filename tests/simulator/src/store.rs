@@ -80,6 +80,10 @@ pub enum Request {
     CreateTopic { fence: Fence, creation: Creation },
     /// Reads the epoch node and the topic, to resolve an unknown outcome.
     ReadCreated { fence: Fence, creation: Creation },
+    /// Adds partitions to a topic.
+    GrowTopic { fence: Fence, growth: Growth },
+    /// Reads the epoch node and the topic, to resolve an unknown outcome.
+    ReadGrown { fence: Fence, growth: Growth },
     /// First step of a deletion: the mark.
     MarkDelete { fence: Fence, deletion: Deletion },
     /// Reads the epoch node and a topic's settings: before a write, and to find out what became of it.
@@ -88,6 +92,36 @@ pub enum Request {
     WriteConfig { fence: Fence, write: ConfigWrite, version: i32 },
     /// Second step: the tree and the mark.
     RemoveTopic { fence: Fence, deletion: Deletion },
+}
+
+impl Request {
+    /// The term that asks; `None` if a candidate does.
+    #[must_use]
+    pub fn term(&self) -> Option<ControllerEpoch> {
+        match self {
+            Self::ReadBrokers { term }
+            | Self::ListTopics { term }
+            | Self::ReadTopic { term, .. } => Some(*term),
+            Self::WritePartition { fence, .. }
+            | Self::ReadPartition { fence, .. }
+            | Self::CreateTopic { fence, .. }
+            | Self::ReadCreated { fence, .. }
+            | Self::GrowTopic { fence, .. }
+            | Self::ReadGrown { fence, .. }
+            | Self::ReadConfig { fence, .. }
+            | Self::WriteConfig { fence, .. }
+            | Self::MarkDelete { fence, .. }
+            | Self::RemoveTopic { fence, .. } => Some(fence.epoch),
+            Self::CreateRegistration { .. }
+            | Self::ReadRegistration { .. }
+            | Self::DeleteRegistration { .. }
+            | Self::WatchRegistration { .. }
+            | Self::ReadEpoch
+            | Self::ReadController
+            | Self::ReadEpochAfter { .. }
+            | Self::Race { .. } => None,
+        }
+    }
 }
 
 /// A topic to create.
@@ -104,6 +138,21 @@ pub struct Creation {
     /// Settings parsed (the shell's part).
     pub config: TopicConfig,
     /// First states.
+    pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+}
+
+/// Partitions to add.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// The core's name for the write.
+    pub write: barnabas_controller_core::WriteId,
+    /// Name.
+    pub name: TopicName,
+    /// Life of the topic.
+    pub incarnation: Incarnation,
+    /// How many there are already.
+    pub first: i32,
+    /// First states of the new ones.
     pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 }
 
@@ -310,6 +359,13 @@ impl Store {
                 }
                 Answer::Topic(self.topics.get(&creation.name).cloned(), false)
             }
+            Request::GrowTopic { fence, growth } => self.grow_topic(*fence, growth),
+            Request::ReadGrown { fence, growth } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                Answer::Topic(self.topics.get(&growth.name).cloned(), false)
+            }
             Request::MarkDelete { fence, deletion } => {
                 if self.is_fenced(*fence) {
                     return Answer::EpochMoved;
@@ -465,6 +521,22 @@ impl Store {
         };
         self.topics.insert(creation.name.clone(), node);
         Answer::Created(czxid)
+    }
+
+    fn grow_topic(&mut self, fence: Fence, growth: &Growth) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        let topic = self.topics.get_mut(&growth.name);
+        let Some(topic) = topic.filter(|t| t.incarnation == growth.incarnation) else {
+            return Answer::NoNode;
+        };
+        if topic.partitions.len() as i32 != growth.first {
+            return Answer::BadVersion;
+        }
+        topic.partitions.extend(growth.partitions.clone());
+        self.zxid += 1;
+        Answer::Done
     }
 
     fn fire_controller(&mut self) {

@@ -9,6 +9,8 @@ use crate::prng::Prng;
 pub enum Operation {
     /// Ask the controller for a new topic (also of a name that was deleted).
     CreateTopic,
+    /// Ask the controller for one partition more.
+    AddPartition,
     /// Ask the controller to delete one.
     DeleteTopic,
     /// SIGKILL; the page cache stays.
@@ -92,6 +94,7 @@ impl Swarm {
         let all = [
             (O::CreateTopic, 4),
             (O::DeleteTopic, 1),
+            (O::AddPartition, 1),
             (O::CrashProcess, 6),
             (O::CrashHost, 3),
             (O::Bounce, 3),

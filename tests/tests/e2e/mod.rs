@@ -17,6 +17,7 @@ mod hostile;
 mod idle;
 mod kafka_dump;
 mod main_job;
+mod partitions;
 #[cfg(target_os = "linux")]
 mod power_cuts;
 #[cfg(target_os = "linux")]

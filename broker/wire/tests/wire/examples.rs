@@ -31,6 +31,7 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::OffsetForLeaderEpoch => frame(version, &offset_for_leader_epoch(version)),
         ApiKey::DescribeConfigs => frame(version, &describe_configs(version)),
         ApiKey::AlterConfigs => frame(version, &alter_configs()),
+        ApiKey::CreatePartitions => frame(version, &create_partitions()),
         ApiKey::IncrementalAlterConfigs => frame(version, &incremental_alter_configs()),
         ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
     }
@@ -220,6 +221,24 @@ fn alter_configs() -> AlterConfigsRequest {
         resource.configs.push(config);
     }
     request.resources.push(resource);
+    request
+}
+
+fn create_partitions() -> CreatePartitionsRequest {
+    let mut request = CreatePartitionsRequest::default();
+    request.timeout_ms = 30_000;
+    request.validate_only = true;
+    for (name, assigned) in [("orders", None), ("x", Some(vec![1, 2]))] {
+        let mut topic = create_partitions_request::CreatePartitionsTopic::default();
+        topic.name = name.into();
+        topic.count = 4;
+        topic.assignments = assigned.map(|brokers| {
+            let mut assignment = create_partitions_request::CreatePartitionsAssignment::default();
+            assignment.broker_ids = brokers;
+            vec![assignment]
+        });
+        request.topics.push(topic);
+    }
     request
 }
 

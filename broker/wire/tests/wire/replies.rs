@@ -95,6 +95,19 @@ fn settings_are_written_at_every_version() {
         },
         AlterConfigsResponse::default,
     );
+    round_trip::<CreatePartitionsRequest>(
+        ApiKey::CreatePartitions,
+        |_| {
+            let mut response = CreatePartitionsResponse::default();
+            let mut topic = create_partitions_response::CreatePartitionsTopicResult::default();
+            topic.name = "orders".into();
+            topic.error_code = 37;
+            topic.error_message = Some("no increase".into());
+            response.results.push(topic);
+            response
+        },
+        CreatePartitionsResponse::default,
+    );
     round_trip::<IncrementalAlterConfigsRequest>(
         ApiKey::IncrementalAlterConfigs,
         |_| {

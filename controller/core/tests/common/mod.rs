@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    AlterPartition, Controller, ControllerEvent, CreateTopic, Defaults, Effects, LoadedPartition,
-    LoadedTopic, PartitionWrite, ReplicaReport, RequestId, Snapshot, WriteOutcome,
+    AlterPartition, Controller, ControllerEvent, CreatePartitions, CreateTopic, Defaults, Effects,
+    LoadedPartition, LoadedTopic, PartitionWrite, ReplicaReport, RequestId, Snapshot, WriteOutcome,
 };
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FailedReplicas, Incarnation, LeaderEpoch,
@@ -92,6 +92,12 @@ pub(crate) fn create(text: &str, partitions: i32, replication_factor: i32) -> Cr
         config: TopicConfig::default(),
         validate_only: false,
     }
+}
+
+/// More partitions for a topic, placed automatically.
+pub(crate) fn add(text: &str, total: i32) -> CreatePartitions {
+    let assignment = Vec::new();
+    CreatePartitions { name: name(text), total, assignment, validate_only: false }
 }
 
 /// The controller under test. What a step wants written waits in `open` until the test applies it.

@@ -89,21 +89,10 @@ impl World {
         request: Request,
         answer: Option<Answer>,
     ) {
+        if request.term().is_some() {
+            return self.term_said(b, request, answer);
+        }
         let event = match (&request, answer) {
-            (
-                Request::ReadBrokers { .. }
-                | Request::ListTopics { .. }
-                | Request::ReadTopic { .. }
-                | Request::WritePartition { .. }
-                | Request::ReadPartition { .. }
-                | Request::CreateTopic { .. }
-                | Request::ReadCreated { .. }
-                | Request::ReadConfig { .. }
-                | Request::WriteConfig { .. }
-                | Request::MarkDelete { .. }
-                | Request::RemoveTopic { .. },
-                answer,
-            ) => return self.term_said(b, request, answer),
             (Request::WatchRegistration { .. }, None) => return self.ask_store(b, request),
             (Request::WatchRegistration { .. }, Some(Answer::NoNode)) => {
                 CandidateEvent::RegistrationGone { session }

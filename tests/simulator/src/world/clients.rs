@@ -4,6 +4,10 @@ use barnabas_types::{Acks, TopicId, TopicName, TopicPartition};
 
 use super::{BROKERS, World, ix_of};
 use crate::happening::{Happening, Input, Ix};
+use crate::store::TopicNode;
+
+/// Most partitions that a topic grows to: more make a run slower, not wider.
+const PARTITIONS_MAX: usize = 4;
 
 impl World {
     /// A producer sends a request, mostly to a leader, sometimes to a broker that has lost the role or never had it.
@@ -110,6 +114,21 @@ impl World {
         if let Some(to) = self.some_controller() {
             self.note(Some(to), "create topic", || name.to_string());
             let input = Input::CreateTopic { name, id };
+            self.queue.after(1, Happening::Input { to, life: None, from: None, input });
+        }
+    }
+
+    pub(crate) fn ask_for_partition(&mut self) {
+        let small = |topic: &TopicNode| topic.partitions.len() < PARTITIONS_MAX;
+        let names: Vec<TopicName> =
+            self.store.topics.iter().filter(|(_, t)| small(t)).map(|(n, _)| n.clone()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[self.choice.index(names.len())].clone();
+        if let Some(to) = self.some_controller() {
+            self.note(Some(to), "add partition", || name.to_string());
+            let input = Input::AddPartition { name };
             self.queue.after(1, Happening::Input { to, life: None, from: None, input });
         }
     }

@@ -437,6 +437,7 @@ impl World {
             Input::Failed(report) => self.replicas_failed(b, *report),
             Input::CreateTopic { name, id } => self.create_asked(b, name, id),
             Input::DeleteTopic { name } => self.delete_asked(b, name),
+            Input::AddPartition { name } => self.partition_asked(b, name),
             Input::SwitchFlushMode { name, mode } => self.switch_asked(b, name, mode),
             Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }

@@ -41,6 +41,7 @@ impl World {
         match operation {
             Operation::CreateTopic => self.ask_for_topic(),
             Operation::DeleteTopic => self.ask_for_deletion(),
+            Operation::AddPartition => self.ask_for_partition(),
             Operation::CrashProcess => {
                 if let Some(b) = self.some_running() {
                     self.crash(b, false);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    AlterPartition, CandidateEvent, Controller, ControllerEvent, CreateTopic, Defaults, Effects,
-    LoadedPartition, LoadedTopic, RequestId, Snapshot,
+    AlterPartition, CandidateEvent, Controller, ControllerEvent, CreatePartitions, CreateTopic,
+    Defaults, Effects, LoadedPartition, LoadedTopic, RequestId, Snapshot,
 };
 use barnabas_types::{Condition, ControllerEpoch, TopicConfig, TopicId, TopicName};
 
@@ -96,21 +96,7 @@ impl World {
     pub(crate) fn term_said(&mut self, b: Ix, request: Request, answer: Option<Answer>) {
         let Some(term) = &self.processes[b].term else { return };
         let mine = term.fence.epoch;
-        let asked = match &request {
-            Request::ReadBrokers { term }
-            | Request::ListTopics { term }
-            | Request::ReadTopic { term, .. } => *term,
-            Request::WritePartition { fence, .. }
-            | Request::ReadPartition { fence, .. }
-            | Request::CreateTopic { fence, .. }
-            | Request::ReadCreated { fence, .. }
-            | Request::ReadConfig { fence, .. }
-            | Request::WriteConfig { fence, .. }
-            | Request::MarkDelete { fence, .. }
-            | Request::RemoveTopic { fence, .. } => fence.epoch,
-            _ => return,
-        };
-        if asked != mine {
+        if request.term() != Some(mine) {
             return;
         }
         match (request, answer) {
@@ -257,6 +243,9 @@ impl World {
         for (_, answer) in effects.create_answers {
             self.note(Some(b), "create answer", || format!("{answer:?}"));
         }
+        for (_, answer) in effects.partitions_answers {
+            self.note(Some(b), "grow answer", || format!("{answer:?}"));
+        }
         for (_, answer) in effects.delete_answers {
             self.note(Some(b), "delete answer", || format!("{answer:?}"));
         }
@@ -325,6 +314,15 @@ impl World {
             validate_only: false,
         };
         self.step_controller(b, ControllerEvent::CreateTopic { request, topic });
+    }
+
+    pub(crate) fn partition_asked(&mut self, b: Ix, name: TopicName) {
+        let Some(term) = &mut self.processes[b].term else { return };
+        let known = term.controller.image().topics.get(&name).map_or(0, |t| t.partitions.len());
+        let request = request_id(term);
+        let total = known as i32 + 1;
+        let create = CreatePartitions { name, total, assignment: Vec::new(), validate_only: false };
+        self.step_controller(b, ControllerEvent::CreatePartitions { request, create });
     }
 
     pub(crate) fn delete_asked(&mut self, b: Ix, topic: TopicName) {

@@ -1,15 +1,19 @@
 //! The controller's writes: sent, resolved when their outcome is unknown, reported to the core; and looked at by the checkers.
 
+use std::collections::BTreeMap;
+
 use barnabas_controller_core::{
     ControllerEvent, PartitionWrite, SessionId, TopicWrite, WriteOutcome,
 };
-use barnabas_types::{LeaderEpoch, TopicPartition};
+use barnabas_types::{
+    BrokerId, ControllerEpoch, LeaderEpoch, PartitionState, TopicConfig, TopicName, TopicPartition,
+};
 
 use super::World;
 use crate::checkers::{History, StateWrite};
 use crate::coverage::Reached;
 use crate::happening::Ix;
-use crate::store::{Answer, Creation, Deletion, Request};
+use crate::store::{Answer, Creation, Deletion, Fence, Growth, Request};
 
 impl World {
     pub(crate) fn write_partition(&mut self, b: Ix, write: PartitionWrite) {
@@ -26,6 +30,10 @@ impl World {
                 let config = self.swarm.config;
                 let creation = Creation { write, name, topic_id, overrides, config, partitions };
                 Request::CreateTopic { fence, creation }
+            }
+            TopicWrite::Grow { write, name, incarnation, first, partitions } => {
+                let growth = Growth { write, name, incarnation, first, partitions };
+                Request::GrowTopic { fence, growth }
             }
             TopicWrite::Delete { write, name, .. } => {
                 Request::MarkDelete { fence, deletion: Deletion { write, name } }
@@ -88,6 +96,17 @@ impl World {
                 let Some(outcome) = self.config_ended(b, fence, write, answer) else { return };
                 (id, outcome)
             }
+            (Request::GrowTopic { fence, growth }, answer) => match answer {
+                Some(Answer::Done) => (growth.write, WriteOutcome::Applied),
+                Some(Answer::EpochMoved) => (growth.write, WriteOutcome::Fenced),
+                Some(Answer::NoNode) => (growth.write, WriteOutcome::TopicConflict),
+                _ => return self.ask_as_controller(b, Request::ReadGrown { fence, growth }),
+            },
+            (Request::ReadGrown { fence, growth }, answer) => {
+                let write = growth.write;
+                let Some(outcome) = self.growth_read(b, fence, growth, answer) else { return };
+                (write, outcome)
+            }
             (Request::MarkDelete { fence, deletion }, answer) => match answer {
                 None => return self.ask_as_controller(b, Request::MarkDelete { fence, deletion }),
                 Some(Answer::EpochMoved) => (deletion.write, WriteOutcome::Fenced),
@@ -108,6 +127,39 @@ impl World {
             self.reach(Reached::FencedWrite);
         }
         self.step_controller(b, ControllerEvent::Written { write, outcome });
+    }
+
+    /// The topic was read after a growth of which the outcome was not known; `None`: it is tried again.
+    fn growth_read(
+        &mut self,
+        b: Ix,
+        fence: Fence,
+        growth: Growth,
+        answer: Option<Answer>,
+    ) -> Option<WriteOutcome> {
+        let node = match answer {
+            None => {
+                self.ask_as_controller(b, Request::ReadGrown { fence, growth });
+                return None;
+            }
+            Some(Answer::EpochMoved) => return Some(WriteOutcome::Fenced),
+            Some(Answer::Topic(node, _)) => node,
+            Some(_) => None,
+        };
+        let Some(node) = node.filter(|node| node.incarnation == growth.incarnation) else {
+            return Some(WriteOutcome::TopicConflict);
+        };
+        let is_there = |(index, (assigned, _)): (&i32, &(Vec<BrokerId>, _))| {
+            node.partitions.get(index).is_some_and(|(found, _)| found == assigned)
+        };
+        if growth.partitions.iter().all(is_there) {
+            return Some(WriteOutcome::Applied);
+        }
+        if node.partitions.len() as i32 != growth.first {
+            return Some(WriteOutcome::Refused { reason: "another number of partitions" });
+        }
+        self.ask_as_controller(b, Request::GrowTopic { fence, growth });
+        None
     }
 
     /// Performs a request in the store, and shows the checkers what it changed.
@@ -141,6 +193,9 @@ impl World {
             (Request::CreateTopic { fence, creation }, Answer::Created(czxid)) => {
                 self.topic_created(fence.epoch, creation, *czxid);
             }
+            (Request::GrowTopic { fence, growth }, Answer::Done) => {
+                self.topic_grown(fence.epoch, growth);
+            }
             (Request::RemoveTopic { deletion, .. }, Answer::Done) => {
                 self.reach(Reached::TopicDeleted);
                 if let Some((incarnation, indexes)) = removed {
@@ -155,22 +210,36 @@ impl World {
         answer
     }
 
-    fn topic_created(
-        &mut self,
-        writer: barnabas_types::ControllerEpoch,
-        creation: &Creation,
-        czxid: i64,
-    ) {
+    fn topic_created(&mut self, writer: ControllerEpoch, creation: &Creation, czxid: i64) {
         self.reach(Reached::TopicCreated);
         let lives = self.names_used.entry(creation.name.clone()).or_default();
         *lives += 1;
         if *lives > 1 {
             self.reach(Reached::TopicRecreated);
         }
-        for (partition, (assigned, state)) in &creation.partitions {
-            let at = TopicPartition { topic: creation.name.clone(), partition: *partition };
+        let life = (&creation.name, czxid);
+        self.lives_begin(writer, life, creation.config, &creation.partitions);
+    }
+
+    fn topic_grown(&mut self, writer: ControllerEpoch, growth: &Growth) {
+        self.reach(Reached::TopicGrown);
+        let Some(config) = self.store.topics.get(&growth.name).map(|t| t.config) else { return };
+        let life = (&growth.name, growth.incarnation.czxid);
+        self.lives_begin(writer, life, config, &growth.partitions);
+    }
+
+    /// Partitions were stored for the first time.
+    fn lives_begin(
+        &mut self,
+        writer: ControllerEpoch,
+        (name, czxid): (&TopicName, i64),
+        config: TopicConfig,
+        partitions: &BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+    ) {
+        for (partition, (assigned, state)) in partitions {
+            let at = TopicPartition { topic: name.clone(), partition: *partition };
             let life = (at, czxid);
-            self.checkers.topic_created(life.clone(), History::new(creation.config));
+            self.checkers.topic_created(life.clone(), History::new(config));
             let write = StateWrite {
                 assigned,
                 before: None,
@@ -185,9 +254,9 @@ impl World {
 
     fn state_written(
         &mut self,
-        writer: barnabas_types::ControllerEpoch,
+        writer: ControllerEpoch,
         write: &PartitionWrite,
-        before: Option<&barnabas_types::PartitionState>,
+        before: Option<&PartitionState>,
     ) {
         let Some((topic, after)) = self.store.state(&write.partition) else { return };
         let czxid = topic.incarnation.czxid;
