@@ -283,6 +283,18 @@ impl Store {
         true
     }
 
+    /// Somebody writes a partition's state node again as it is: its version rises. `false` if it is not there.
+    pub fn touch_state(&mut self, partition: &TopicPartition) -> bool {
+        let topic = self.topics.get_mut(&partition.topic);
+        let Some((_, state)) = topic.and_then(|t| t.partitions.get_mut(&partition.partition))
+        else {
+            return false;
+        };
+        state.partition_epoch = PartitionEpoch(state.partition_epoch.0 + 1);
+        self.zxid += 1;
+        true
+    }
+
     /// The watches that fired since the last call.
     pub fn take_fired(&mut self) -> Vec<Watch> {
         std::mem::take(&mut self.fired)

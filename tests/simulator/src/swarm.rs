@@ -27,6 +27,8 @@ pub enum Operation {
     ExpireSession,
     /// Somebody deletes `/controller`.
     DeleteController,
+    /// Somebody writes a state node again as it is, so that its version is another one than the controller knows.
+    TouchState,
     /// A broker loses the ensemble for a while.
     CutStore,
     /// One direction between two brokers fails for a while.
@@ -102,6 +104,7 @@ impl Swarm {
             (O::Pause, 4),
             (O::ExpireSession, 4),
             (O::DeleteController, 3),
+            (O::TouchState, 1),
             (O::CutStore, 3),
             (O::CutOneWay, 4),
             (O::Isolate, 2),

@@ -80,6 +80,13 @@ impl World {
                     self.deliver_watches();
                 }
             }
+            Operation::TouchState => {
+                if let Some(at) = self.some_partition()
+                    && self.store.touch_state(&at)
+                {
+                    self.note(None, "touch", || at.to_string());
+                }
+            }
             Operation::CutStore => {
                 let broker = self.choice.index(BROKERS);
                 self.reach(Reached::Cut);
