@@ -18,6 +18,7 @@ pub mod power_cut;
 pub mod prng;
 pub mod proxy;
 pub mod replicas;
+pub mod scale;
 pub mod shim;
 pub mod wait;
 pub mod znodes;

@@ -135,7 +135,8 @@ impl Storage {
     /// Opens logs, each directory's on threads of its own; returns the results in the order of `wanted`. Blocks until all are
     /// done or [`Opening::stop`] is called.
     pub fn open_all(&self, wanted: &[Wanted]) -> Vec<Result<Opened, OpenError>> {
-        let places: Vec<_> = wanted.iter().map(|wanted| self.place(wanted)).collect();
+        let mut counts = self.counts();
+        let places: Vec<_> = wanted.iter().map(|wanted| self.place(wanted, &mut counts)).collect();
         let mut results: Vec<Option<Result<Opened, OpenError>>> = Vec::new();
         let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.directories.len()];
         for (index, place) in places.into_iter().enumerate() {
@@ -195,7 +196,7 @@ impl Storage {
 
     /// The directory in which a partition lies, or is to lie: that with the fewest partitions, as in Kafka, among those with
     /// room. Directories of its name with another topic id are renamed away (R28).
-    fn place(&self, wanted: &Wanted) -> Result<usize, OpenError> {
+    fn place(&self, wanted: &Wanted, counts: &mut [usize]) -> Result<usize, OpenError> {
         let mut homes = self.homes();
         let known = homes.get(&wanted.partition).cloned().unwrap_or_default();
         let (right, stray): (Vec<_>, Vec<_>) =
@@ -206,7 +207,11 @@ impl Storage {
             }
         }
         let place = match right.as_slice() {
-            [] => self.place_for_new(&homes, wanted)?,
+            [] => {
+                let place = self.place_for_new(wanted, counts)?;
+                counts[place] += 1;
+                place
+            }
             [home] => home.directory,
             [one, other, ..] => {
                 let path = |home: &Home| self.directories[home.directory].path().to_owned();
@@ -223,19 +228,20 @@ impl Storage {
         Ok(place)
     }
 
-    fn place_for_new(
-        &self,
-        homes: &std::collections::BTreeMap<TopicPartition, Vec<Home>>,
-        wanted: &Wanted,
-    ) -> Result<usize, OpenError> {
+    /// Partitions in each directory.
+    fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.directories.len()];
+        for home in self.homes().values().flatten() {
+            counts[home.directory] += 1;
+        }
+        counts
+    }
+
+    fn place_for_new(&self, wanted: &Wanted, counts: &[usize]) -> Result<usize, OpenError> {
         // One that failed while the broker ran has told what it holds.
         let unread = self.directories.iter().find(|directory| directory.was_never_read());
         if let Some(directory) = unread.filter(|_| !wanted.is_new) {
             return Err(OpenError::MayBeOffline(directory.path().to_owned()));
-        }
-        let mut counts = vec![0_usize; self.directories.len()];
-        for home in homes.values().flatten() {
-            counts[home.directory] += 1;
         }
         let usable = self.directories.iter().filter(|directory| directory.usable().is_some());
         usable

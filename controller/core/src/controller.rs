@@ -83,8 +83,6 @@ pub struct Controller {
     pub(crate) next_write: NextWrite,
     /// How many partitions must still be processed as down-then-up for this broker before it may be pushed to (R3).
     pub(crate) held: BTreeMap<BrokerId, usize>,
-    /// Partitions whose first write of this term is not resolved yet: until it is 0 nothing is pushed at all (R3).
-    pub(crate) unresolved: usize,
     /// Newest version that each live broker acknowledged under its present registration.
     pub(crate) acked: BTreeMap<BrokerId, u64>,
     /// Sequence of the newest report of failed replicas of each live broker under its present registration.
@@ -114,7 +112,6 @@ impl Controller {
             writes: BTreeMap::new(),
             next_write: NextWrite(1),
             held: BTreeMap::new(),
-            unresolved: 0,
             acked: BTreeMap::new(),
             failure_reports: BTreeMap::new(),
             released: BTreeSet::new(),
@@ -139,10 +136,9 @@ impl Controller {
     /// What to push to the incarnation `broker_epoch` of `broker`, which holds version `since` of this term's image
     /// (`None`: nothing, the push is full), and the version that it has afterwards.
     ///
-    /// `None`: nothing may be pushed now, or there is nothing new. Held back are all pushes until every partition that
-    /// changed hands before this term is settled, pushes to an incarnation that is not the registered one, and pushes to
-    /// an incarnation that is still an ISR member under an earlier broker epoch (R3). `Effects::image_changed` says when
-    /// to ask again.
+    /// `None`: nothing may be pushed now, or there is nothing new. Held back are pushes to an incarnation that is not the
+    /// registered one, and pushes to an incarnation that is still an ISR member under an earlier broker epoch (R3); everybody
+    /// else hears of each partition as soon as it is settled. `Effects::image_changed` says when to ask again.
     #[must_use]
     pub fn push_for(
         &self,
@@ -151,7 +147,7 @@ impl Controller {
         since: Option<u64>,
     ) -> Option<(u64, ClusterDelta)> {
         let registered = self.image().brokers.get(&broker).is_some_and(|b| b.epoch == broker_epoch);
-        let open = self.loaded && !self.resigned && self.unresolved == 0;
+        let open = self.loaded && !self.resigned;
         if !open || !registered || self.held.contains_key(&broker) {
             return None;
         }
@@ -165,7 +161,7 @@ impl Controller {
     pub fn step(&mut self, _now: Now, event: ControllerEvent, effects: &mut Effects) {
         self.image.begin_step();
         self.released.clear();
-        let closed = self.unresolved > 0;
+        let closed = !self.loaded;
         if self.resigned || (!self.loaded && !matches!(event, ControllerEvent::Loaded(_))) {
             return refuse(&event, effects);
         }
@@ -200,9 +196,8 @@ impl Controller {
             ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
         }
         self.confirm(effects);
-        let open = self.unresolved == 0 && !self.resigned;
         let released = self.released.iter().any(|b| !self.held.contains_key(b));
-        if open && (closed || released || self.image.changed()) {
+        if !self.resigned && (closed || released || self.image.changed()) {
             effects.image_changed = true;
         }
     }
@@ -220,12 +215,6 @@ impl Controller {
         let partitions: Vec<TopicPartition> = self.partitions();
         for at in &partitions {
             self.settle(at, effects);
-            if let Some(slot) = self.slot_mut(at)
-                && slot.flight.is_some()
-            {
-                slot.unresolved = true;
-                self.unresolved += 1;
-            }
         }
     }
 

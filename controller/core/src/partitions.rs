@@ -33,17 +33,16 @@ pub(crate) struct Slot {
     damaged: bool,
     /// The store refused the write that registrations demanded: shown without a leader until one succeeds.
     withheld: bool,
-    pub(crate) flight: Option<Flight>,
+    /// Boxed, as the queued proposal is: nearly always there is none, and there are many partitions.
+    pub(crate) flight: Option<Box<Flight>>,
     /// The newest proposal that came while a write was under way.
-    queued: Option<(RequestId, AlterPartition)>,
+    queued: Option<Box<(RequestId, AlterPartition)>>,
     /// Reports for exactly the present leaderless epoch (R8).
     reports: BTreeMap<BrokerId, Report>,
     /// Assigned replicas that their live brokers cannot serve (R38).
     pub(crate) failed: Vec<BrokerId>,
     /// Brokers that are not pushed to because of this partition (R3).
     holds: Vec<BrokerId>,
-    /// Its first write of this term is not resolved yet.
-    pub(crate) unresolved: bool,
 }
 
 impl Slot {
@@ -58,7 +57,6 @@ impl Slot {
             reports: BTreeMap::new(),
             failed: Vec::new(),
             holds: Vec::new(),
-            unresolved: false,
         }
     }
 
@@ -116,7 +114,7 @@ impl Slot {
     /// Forgets the write under way and the queue; returns whose proposals they were.
     pub(crate) fn abandon(&mut self) -> Vec<RequestId> {
         let flight = self.flight.take().and_then(|f| f.proposal);
-        flight.into_iter().chain(self.queued.take()).map(|p| p.0).collect()
+        flight.into_iter().chain(self.queued.take().map(|q| *q)).map(|p| p.0).collect()
     }
 }
 
@@ -134,8 +132,8 @@ impl Controller {
             effects.alter_answers.push((request, Err(Condition::UnknownTopicOrPartition)));
             return;
         };
-        if let Some((earlier, _)) = slot.queued.replace((request, proposal)) {
-            effects.alter_answers.push((earlier, Err(superseded())));
+        if let Some(earlier) = slot.queued.replace(Box::new((request, proposal))) {
+            effects.alter_answers.push((earlier.0, Err(superseded())));
         }
         if slot.flight.is_none() {
             self.settle(&at, effects);
@@ -157,21 +155,20 @@ impl Controller {
             .and_then(|s| decide(&view, &slot.assigned, s, &slot.reports, unclean));
         let busy = slot.flight.is_some() || decided.is_some();
         let bounced = slot.committed().filter(|_| busy).map_or_else(Vec::new, |s| view.bounced(s));
-        let judged = slot.queued.as_ref().filter(|_| !busy).map(|(_, proposal)| {
+        let judged = slot.queued.as_deref().filter(|_| !busy).map(|(_, proposal)| {
             slot.committed().map_or(Err(unreadable()), |s| {
                 judge(&view, incarnation, &slot.assigned, s, proposal)
             })
         });
         if busy {
             self.hold(at, bounced);
-        } else {
-            self.resolve(at);
         }
         if let Some(decision) = decided {
             self.write(at, decision, None, effects);
         } else if let Some(judged) = judged
-            && let Some((request, proposal)) = self.slot_mut(at).and_then(|s| s.queued.take())
+            && let Some(queued) = self.slot_mut(at).and_then(|s| s.queued.take())
         {
+            let (request, proposal) = *queued;
             match judged {
                 Ok(decision) => self.write(at, decision, Some((request, proposal)), effects),
                 Err(condition) => effects.alter_answers.push((request, Err(condition))),
@@ -191,7 +188,7 @@ impl Controller {
         let state = decision.state.clone();
         debug_assert!(holds_i8(&slot.assigned, &state), "I8 at {at}: {state:?}");
         let expected = slot.last_known.partition_epoch;
-        slot.flight = Some(Flight { write, decision, proposal });
+        slot.flight = Some(Box::new(Flight { write, decision, proposal }));
         effects.partition_writes.push(PartitionWrite {
             write,
             partition: at.clone(),
@@ -209,10 +206,10 @@ impl Controller {
     ) {
         let deleting = self.topics.get(&at.topic).is_some_and(|t| t.deleting.is_some());
         let Some(slot) = self.slot_mut(at) else { return };
-        let Some(Flight { decision, proposal, .. }) = slot.flight.take_if(|f| f.write == write)
-        else {
+        let Some(flight) = slot.flight.take_if(|f| f.write == write) else {
             return; // of an earlier life of the topic
         };
+        let Flight { decision, proposal, .. } = *flight;
         let applied = match &outcome {
             WriteOutcome::Applied => true,
             WriteOutcome::Conflict { now } => now.as_ref() == Some(&decision.state),
@@ -227,7 +224,6 @@ impl Controller {
             if let Some(request) = request {
                 effects.alter_answers.push((request, Ok(state)));
             }
-            self.resolve(at);
         } else if let WriteOutcome::Refused { reason } = outcome {
             note(
                 effects,
@@ -257,7 +253,7 @@ impl Controller {
             if let Some(earlier) = proposal
                 && slot.queued.is_none()
             {
-                slot.queued = Some(earlier);
+                slot.queued = Some(Box::new(earlier));
             } else if let Some(request) = request {
                 effects.alter_answers.push((request, Err(superseded())));
             }
@@ -270,13 +266,12 @@ impl Controller {
     fn withhold(&mut self, at: &TopicPartition, effects: &mut Effects) {
         if let Some(slot) = self.slot_mut(at) {
             slot.withheld = true;
-            if let Some((request, _)) = slot.queued.take() {
-                effects.alter_answers.push((request, Err(unreadable())));
+            if let Some(queued) = slot.queued.take() {
+                effects.alter_answers.push((queued.0, Err(unreadable())));
             }
         }
         self.show(at);
         self.release(at);
-        self.resolve(at);
     }
 
     /// Puts the partition into the image as it is now.
@@ -284,15 +279,6 @@ impl Controller {
         let shown = self.slot_mut(at).map(|s| s.shown());
         if let Some(shown) = shown {
             self.image.set_partition(&at.topic, at.partition, shown);
-        }
-    }
-
-    /// The partition's first write of this term is resolved.
-    pub(crate) fn resolve(&mut self, at: &TopicPartition) {
-        if let Some(slot) = self.slot_mut(at)
-            && std::mem::take(&mut slot.unresolved)
-        {
-            self.unresolved -= 1;
         }
     }
 

@@ -323,7 +323,6 @@ impl Controller {
         for partition in indexes {
             let at = TopicPartition { topic: name.clone(), partition };
             self.release(&at);
-            self.resolve(&at);
         }
         let Some(mut topic) = self.topics.remove(name) else { return };
         self.abandon_configs(&mut topic.configs, &Condition::UnknownTopicOrPartition, effects);

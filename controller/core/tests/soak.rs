@@ -85,7 +85,7 @@ impl Soak {
         let mut term = Term::new();
         let snapshot = Snapshot { brokers: registered.clone(), topics };
         let effects = term.step(ControllerEvent::Loaded(snapshot));
-        assert!(!effects.image_changed);
+        assert!(effects.image_changed);
         Self {
             dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             term,

@@ -59,7 +59,7 @@ fn start_on(port: u16, jars: &str) -> Option<Server> {
         .args([
             "java",
             "-Xms64m",
-            "-Xmx256m",
+            "-Xmx512m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",

@@ -299,6 +299,15 @@ impl Cluster {
         Znodes::connect(&self.zookeeper_connect).await
     }
 
+    /// `host:port` of a broker's gRPC administration.
+    ///
+    /// # Panics
+    /// There is none of this id.
+    #[must_use]
+    pub fn admin_address(&self, id: i32) -> String {
+        self.brokers.get(&id).expect("a broker of this cluster").config().admin_listener.to_string()
+    }
+
     /// The administration of the first broker that answers.
     ///
     /// # Errors
