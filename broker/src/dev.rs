@@ -452,10 +452,12 @@ impl Drop for BrokerProcess {
     }
 }
 
-/// Sends SIGTERM; a process that has just ended needs none.
+/// Sends two signals, so that it stops at once: nobody is left to take over its partitions. A process that has just ended needs
+/// none.
 fn terminate(pid: Option<Pid>) {
     if let Some(pid) = pid {
         let _ = kill_process(pid, Signal::TERM);
+        let _ = kill_process(pid, Signal::INT);
     }
 }
 

@@ -33,11 +33,13 @@ pub mod zookeeper;
 
 pub use barnabas_controller_core::{
     AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions, Defaults,
+    DrainProgress, ElectLeaders, ElectLeadersAnswer, ElectPartition, Election, Obstruction,
+    StopVerdict,
 };
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
-    ControllerHandle, CreatedTopic, NewTopic, Opened, Running, open, open_with,
+    ControllerHandle, CreatedTopic, NewTopic, Opened, Rebalance, Running, open, open_with,
 };

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use crate::drive::{self, Backoff};
 use crate::error::Error;
 use crate::open::{Live, ensure_tree};
+use crate::service::Rebalance;
 use crate::term::{self, RunningTerm, TermHandle};
-use crate::translate::{Answer, CandidateCall, GivenUp, TakeProducerIds};
+use crate::translate::{Answer, CandidateCall, GivenUp, MarkDraining, Renewed, TakeProducerIds};
 use crate::zookeeper::{
     Connect, Error as ZkError, Reply, Request, SessionEvent, WatchKind, Watched, ZooKeeper,
 };
@@ -42,6 +43,7 @@ pub(crate) struct Setting<C: Connect> {
     /// What the next registration says.
     pub(crate) registration: watch::Receiver<BrokerNode>,
     pub(crate) defaults: Defaults,
+    pub(crate) rebalance: Option<Rebalance>,
     pub(crate) membership: watch::Sender<Membership>,
     pub(crate) term: watch::Sender<Option<TermHandle>>,
     /// Told once, at the first registration or when it cannot be.
@@ -58,6 +60,9 @@ pub(crate) const ASKED_MAX: usize = 64;
 /// What others want done in the session. Dropped unanswered if there is none.
 pub(crate) enum Asked {
     ProducerIds(oneshot::Sender<Result<Range<i64>, GivenUp>>),
+    /// Let the registration say that the broker drains, or no longer does. Answered with its epoch; dropped unanswered while
+    /// there is none, or while it is renewed.
+    Draining(bool, oneshot::Sender<BrokerEpoch>),
 }
 
 /// What a task of the shell brings back.
@@ -66,6 +71,8 @@ enum Done<C: Connect> {
     Answered(Option<CandidateEvent>),
     /// Somebody else's question; the answer has gone there.
     Asked,
+    /// The mark of a draining broker was written, or not.
+    Marked,
     /// A stranger holds our id; whether it can be reached, and how it presents itself.
     Stranger {
         event: Option<CandidateEvent>,
@@ -83,6 +90,7 @@ struct Shell<C: Connect> {
     live: Option<Live<C::Client>>,
     registration: watch::Receiver<BrokerNode>,
     defaults: Defaults,
+    rebalance: Option<Rebalance>,
     membership: watch::Sender<Membership>,
     handle: watch::Sender<Option<TermHandle>>,
     term: Option<RunningTerm>,
@@ -93,6 +101,10 @@ struct Shell<C: Connect> {
     /// When a stranger was first met in this process, and when to look again.
     stranger_since: Option<Instant>,
     look_again: Option<Instant>,
+    /// The registration is being marked: it is not renewed meanwhile, or the mark could land on the next one.
+    marking: bool,
+    /// The registration is being renewed: it is not marked meanwhile.
+    renewing: bool,
 }
 
 /// Runs until told to stop, or until the first registration turns out to be impossible.
@@ -103,6 +115,7 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         first,
         registration,
         defaults,
+        rebalance,
         membership,
         term,
         started,
@@ -119,6 +132,7 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         live: None,
         registration,
         defaults,
+        rebalance,
         membership,
         handle: term,
         term: None,
@@ -127,6 +141,8 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         started: Some(started),
         stranger_since: None,
         look_again: None,
+        marking: false,
+        renewing: false,
     };
     let mut effects = Vec::new();
     shell.candidate.start(&mut effects);
@@ -156,7 +172,8 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
                 shell.asked(asked);
                 None
             }
-            () = anew.notified() => {
+            () = anew.notified(), if !shell.marking => {
+                shell.renewing = true;
                 shell.session().map(|session| CandidateEvent::RegisterAnew { session })
             }
             () = until(shell.look_again) => {
@@ -268,6 +285,10 @@ impl<C: Connect> Shell<C> {
                 Ok(Some(self.connected(session)))
             }
             Done::Asked => Ok(None),
+            Done::Marked => {
+                self.marking = false;
+                Ok(None)
+            }
             Done::Answered(event) => {
                 if !matches!(event, Some(CandidateEvent::OutcomeUnknown { .. })) {
                     self.unknown.reset();
@@ -370,6 +391,8 @@ impl<C: Connect> Shell<C> {
         self.tasks.abort_all();
         self.tasks = JoinSet::new();
         self.look_again = None;
+        // Their requests, if any are left, end with the session.
+        (self.marking, self.renewing) = (false, false);
         if let Some((client, _)) = self.live.take() {
             client.close();
         }
@@ -404,6 +427,7 @@ impl<C: Connect> Shell<C> {
             controller_epoch_min = controller_epoch_min.0, "registered"
         );
         self.stranger_since = None;
+        self.renewing = false;
         self.set(|m| {
             m.broker_epoch = Some(epoch);
             m.controller_epoch_min = m.controller_epoch_min.max(controller_epoch_min);
@@ -416,7 +440,14 @@ impl<C: Connect> Shell<C> {
     fn begin_term(&mut self, epoch: ControllerEpoch, version: i32) {
         let Some((client, _)) = &self.live else { return };
         tracing::info!(target: "controller", broker = self.me.0, controller_epoch = epoch.0, "elected controller");
-        let term = term::begin(self.me, epoch, version, client.clone(), self.defaults);
+        let term = term::begin(term::Beginning {
+            me: self.me,
+            epoch,
+            epoch_version: version,
+            client: client.clone(),
+            defaults: self.defaults,
+            rebalance: self.rebalance,
+        });
         self.handle.send_replace(Some(term.handle()));
         self.term = Some(term);
         self.set(|m| m.controller = Some((self.me, epoch)));
@@ -449,13 +480,37 @@ impl<C: Connect> Shell<C> {
         });
     }
 
-    fn asked(&mut self, Asked::ProducerIds(answer): Asked) {
+    fn asked(&mut self, asked: Asked) {
         let Some((client, _)) = &self.live else { return };
         let (client, me) = (client.clone(), self.me);
-        self.tasks.spawn(async move {
-            let _ = answer.send(drive::run(&client, TakeProducerIds::new(me)).await);
-            Done::Asked
-        });
+        match asked {
+            Asked::ProducerIds(answer) => {
+                self.tasks.spawn(async move {
+                    let _ = answer.send(drive::run(&client, TakeProducerIds::new(me)).await);
+                    Done::Asked
+                });
+            }
+            Asked::Draining(draining, answer) => {
+                let Some(epoch) = self.membership.borrow().broker_epoch else { return };
+                if self.marking || self.renewing {
+                    return;
+                }
+                self.marking = true;
+                let mark = MarkDraining::new(me, client.session(), epoch, draining);
+                self.tasks.spawn(async move {
+                    match drive::run(&client, mark).await {
+                        Ok(Ok(())) => {
+                            let _ = answer.send(epoch);
+                        }
+                        Ok(Err(Renewed)) => {}
+                        Err(error) => {
+                            tracing::warn!(target: "controller", broker = me.0, broker_epoch = epoch.0, %error, "the registration was not marked");
+                        }
+                    }
+                    Done::Marked
+                });
+            }
+        }
     }
 
     async fn leave(mut self) {

@@ -40,6 +40,9 @@ pub enum LossCause {
     /// The host went down without a stop, and what was appended after the last flush may never have reached the disk. It leaves
     /// no trace there: whoever knows of the crash says so, the log cannot.
     HostCrash,
+    /// This replica was made the leader though it was no ISR member: what others acknowledged beyond its end may be lost. Whoever
+    /// knows of the election says so, the log cannot.
+    UncleanElection,
     /// A sync failed: what was written since the last good one does not count (R38).
     FailedSync,
 }

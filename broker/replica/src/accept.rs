@@ -168,6 +168,11 @@ impl Replica {
             return;
         }
         let epoch_start = self.append_end();
+        // The leaderless state was accepted here before anybody could elect this replica from it (R8).
+        let known = self.accepted.as_ref().map(|known| &known.partition.state);
+        if known.is_some_and(|s| s.leader.is_none() && !s.in_isr(self.me)) {
+            effects.led_uncleanly = Some(epoch_start);
+        }
         let leader = Leader::new(now, self.me, &push.partition, epoch_start);
         self.change_role(RoleState::Leader(leader), push, effects);
         self.log.epochs.assign(leader_epoch, epoch_start);

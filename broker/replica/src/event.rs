@@ -283,6 +283,11 @@ pub enum Event {
         /// Which.
         waiter: WaiterId,
     },
+    /// These brokers are draining, and no others (R26): a leader proposes none of them for the ISR. The controller would refuse.
+    Draining {
+        /// Which.
+        brokers: Vec<BrokerId>,
+    },
     /// Time passed; sent at least every quarter of `replica.lag.time.max.ms`.
     Tick,
 }

@@ -148,7 +148,10 @@ impl Replica {
             return;
         }
         let mut found = false;
-        for follower in leader.followers.iter_mut().filter(|f| f.join_deferred) {
+        // Who drains waits, whether it may join or not: it is looked at again when it no longer does.
+        let draining = &self.draining;
+        let waiting = |f: &&mut FollowerProgress| f.join_deferred && !draining.contains(&f.id);
+        for follower in leader.followers.iter_mut().filter(waiting) {
             follower.join_deferred = false;
             let may = follower.may_join(&self.log, accepted.flush_mode, leader.epoch_start);
             if follower.in_isr || may.is_none() {
@@ -164,6 +167,12 @@ impl Replica {
         if found {
             self.propose(now, effects);
         }
+    }
+
+    /// R26: whoever drains is not proposed any more; whoever no longer does, is.
+    pub(crate) fn on_draining(&mut self, now: Now, brokers: Vec<BrokerId>, effects: &mut Effects) {
+        self.draining = brokers;
+        self.propose_joiners(now, effects);
     }
 
     pub(crate) fn on_tick(&mut self, now: Now, effects: &mut Effects) {
@@ -205,6 +214,9 @@ impl Replica {
                 return Some((id, broker_epoch));
             }
             let follower = followers.iter().find(|f| f.id == id && f.in_maximal_isr())?;
+            if !follower.in_isr && self.draining.contains(&id) {
+                return None;
+            }
             if !follower.is_caught_up(now, mode, end, lag_time_max_ms) {
                 return None;
             }

@@ -45,6 +45,8 @@ pub struct Replica {
     pub(crate) reset_start: Option<Offset>,
     /// How far answers may run ahead of the flushed offset in async mode.
     pub(crate) flush_bound: FlushBound,
+    /// Draining brokers, as far as this one was told (R26).
+    pub(crate) draining: Vec<BrokerId>,
     /// When the last event was stepped: a long gap is a stall of this broker, not a lag of its followers (B7).
     pub(crate) last_step: Option<Now>,
 }
@@ -103,6 +105,7 @@ impl Replica {
             ordered_start,
             reset_start: None,
             flush_bound: FlushBound::default(),
+            draining: Vec::new(),
             last_step: None,
         }
     }
@@ -146,6 +149,7 @@ impl Replica {
             Event::DeleteRecords { waiter, to } => self.on_delete_records(waiter, to, effects),
             Event::LogStartDurable { to } => self.on_log_start_durable(to),
             Event::WaiterTimedOut { waiter } => self.on_waiter_timed_out(waiter, effects),
+            Event::Draining { brokers } => self.on_draining(now, brokers, effects),
             Event::Tick => self.on_tick(now, effects),
         }
         self.committed(effects);

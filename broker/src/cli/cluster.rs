@@ -1,4 +1,4 @@
-//! `barnabas cluster describe` and `barnabas broker list`.
+//! `barnabas cluster describe`, and what it shows of a broker.
 
 use barnabas_proto::v1::{Broker, DescribeClusterRequest, DescribeClusterResponse};
 use clap::Subcommand;
@@ -18,17 +18,9 @@ pub(super) enum ClusterVerb {
     },
 }
 
-#[derive(Subcommand, Debug)]
-pub(super) enum BrokerVerb {
-    /// List the live brokers.
-    List {
-        #[command(flatten)]
-        asking: Asking,
-    },
-}
-
 /// Columns of a list of brokers.
-const BROKER_COLUMNS: [&str; 7] = ["id", "epoch", "host", "port", "admin", "rack", "tail_lost"];
+pub(super) const BROKER_COLUMNS: [&str; 8] =
+    ["id", "epoch", "host", "port", "admin", "rack", "tail_lost", "draining"];
 
 impl ClusterVerb {
     pub(super) fn run(self) -> Result<(), CliError> {
@@ -73,20 +65,7 @@ impl ClusterVerb {
     }
 }
 
-impl BrokerVerb {
-    pub(super) fn run(self) -> Result<(), CliError> {
-        let Self::List { asking } = self;
-        let brokers: Vec<Value> = cluster(&asking)?.brokers.iter().map(broker).collect();
-        if asking.json {
-            print_json(&Value::Array(brokers));
-        } else {
-            say!("{}", table(&BROKER_COLUMNS, &brokers).trim_end());
-        }
-        Ok(())
-    }
-}
-
-fn cluster(asking: &Asking) -> Result<DescribeClusterResponse, CliError> {
+pub(super) fn cluster(asking: &Asking) -> Result<DescribeClusterResponse, CliError> {
     let request = DescribeClusterRequest {};
     let mut answer =
         ask(asking, |mut client| async move { client.describe_cluster(request).await })?;
@@ -110,9 +89,10 @@ fn full(cluster: &DescribeClusterResponse, brokers: Vec<Value>) -> Value {
     })
 }
 
-fn broker(broker: &Broker) -> Value {
+pub(super) fn broker(broker: &Broker) -> Value {
     json!({
         "id": broker.id, "epoch": broker.epoch, "host": broker.host, "port": broker.port,
         "admin": broker.control_address, "rack": broker.rack, "tail_lost": broker.tail_lost,
+        "draining": broker.draining,
     })
 }

@@ -1,6 +1,7 @@
 //! The command line: one binary, noun then verb, a table for people, `--json` for programs, exit codes that mean something.
 //!
-//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached.
+//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached. 4: not now.
+//! 5: never, as things are.
 
 /// `println!` that ends the command quietly when nobody reads its output any more (`barnabas topic list | head`).
 macro_rules! say {
@@ -10,7 +11,9 @@ macro_rules! say {
 }
 
 mod ask;
+mod broker;
 mod cluster;
+mod leader;
 mod log;
 mod partitions;
 mod run;
@@ -32,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Noun {
-    /// Run a broker (--config FILE), or list the brokers of a cluster.
+    /// Run a broker (--config FILE), or list, drain and undrain the brokers of a cluster.
     Broker(BrokerArgs),
     /// Run ZooKeeper and brokers on this machine until Ctrl-C, for trying things out.
     Dev(crate::dev::DevArgs),
@@ -42,6 +45,9 @@ enum Noun {
     /// Show the controller, the brokers and the health of a cluster.
     #[command(subcommand)]
     Cluster(cluster::ClusterVerb),
+    /// Elect leaders of partitions.
+    #[command(subcommand)]
+    Leader(leader::LeaderVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -53,7 +59,7 @@ struct BrokerArgs {
     #[command(flatten)]
     run: Option<run::RunArgs>,
     #[command(subcommand)]
-    verb: Option<cluster::BrokerVerb>,
+    verb: Option<broker::BrokerVerb>,
 }
 
 /// Whom a command asks, and how it shows the answer.
@@ -85,6 +91,12 @@ pub(crate) enum CliError {
     /// Nobody answered.
     #[error("{0}")]
     Unreachable(String),
+    /// The answer is "not now".
+    #[error("{0}")]
+    NotNow(String),
+    /// The answer is "never", as things are.
+    #[error("{0}")]
+    Never(String),
 }
 
 impl CliError {
@@ -93,6 +105,8 @@ impl CliError {
             Self::Refused(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
+            Self::NotNow(_) => ExitCode::from(4),
+            Self::Never(_) => ExitCode::from(5),
         }
     }
 }
@@ -108,6 +122,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Dev(args) => crate::dev::run(&args).map_err(|e| CliError::Refused(e.to_string())),
         Noun::Topic(verb) => verb.run(),
         Noun::Cluster(verb) => verb.run(),
+        Noun::Leader(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
     };
     match outcome {
@@ -158,6 +173,13 @@ mod tests {
         assert!(parse(&["broker", "--config", "b.yaml"]).is_ok());
         assert!(parse(&["broker", "list", "--json", "--admin", "h:1"]).is_ok());
         assert!(parse(&["broker"]).is_err());
+        assert!(parse(&["broker", "can-stop", "1"]).is_ok());
+        assert!(parse(&["leader", "elect", "t:0", "u", "--preferred"]).is_ok());
+        assert!(
+            parse(&["leader", "elect", "--unclean"]).is_err(),
+            "never of everything by accident"
+        );
+        assert!(parse(&["leader", "elect", "t:0", "--to", "2"]).is_err());
         assert!(parse(&["topic", "create", "t", "--config", "nonsense"]).is_err());
         assert!(
             parse(&["topic", "create", "t", "--assignment", "0:1,2", "--partitions", "1"]).is_err()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use barnabas_broker::config::BrokerConfig;
+use barnabas_broker::node::Stop;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -45,7 +46,7 @@ impl From<LogLevel> for tracing::Level {
     }
 }
 
-/// Runs a broker until SIGTERM or SIGINT.
+/// Runs a broker until SIGTERM or SIGINT; it is drained first, unless there comes a second one.
 pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
     let refused = |error: &dyn std::fmt::Display| CliError::Refused(error.to_string());
     let config = BrokerConfig::load(&args.config).map_err(|e| refused(&e))?;
@@ -60,21 +61,23 @@ pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
     barnabas_broker::node::run(config, shutdown).map_err(|e| refused(&e))
 }
 
-/// Becomes `true` with the first SIGTERM or SIGINT. A thread of its own waits for them, so that a broker whose runtimes
+/// Orderly with the first SIGTERM or SIGINT, at once with a further one. A thread of its own waits for them, so that a broker whose runtimes
 /// are busy still hears them.
-fn on_signal() -> io::Result<watch::Receiver<bool>> {
+fn on_signal() -> io::Result<watch::Receiver<Stop>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut terminate, mut interrupt) = {
         let _entered = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
     };
-    let (stop, shutdown) = watch::channel(false);
+    let (stop, shutdown) = watch::channel(Stop::No);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            for how in [Stop::Orderly, Stop::AtOnce] {
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                // Nobody listens any more only when the broker has ended already.
+                let _ = stop.send(how);
+            }
         });
-        // Nobody listens any more only when the broker has ended already.
-        let _ = stop.send(true);
     })?;
     Ok(shutdown)
 }

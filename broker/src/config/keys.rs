@@ -142,6 +142,36 @@ const BROKER: &[Row] = &[
         "replicas of a new topic that does not say how many",
     ),
     (
+        "auto.leader.rebalance.enable",
+        "true or false",
+        "true",
+        "whether leaderships go back to the preferred replicas by themselves",
+    ),
+    (
+        "leader.imbalance.check.interval.seconds",
+        "a whole number from 1 to 86400",
+        "300",
+        "how often the controller looks for leaderships to give back",
+    ),
+    (
+        "leader.imbalance.per.broker.percentage",
+        "a whole number from 0 to 100",
+        "10",
+        "share of the leaderships that a broker is preferred for and lacks, above which it gets them back",
+    ),
+    (
+        "controlled.shutdown.enable",
+        "true or false",
+        "true",
+        "whether a stop waits until others lead the partitions of this broker",
+    ),
+    (
+        "controlled.shutdown.max.wait.ms",
+        "milliseconds from 1 to 3600000",
+        "15000",
+        "how long it waits; a second signal ends the wait",
+    ),
+    (
         "replica.lag.time.max.ms",
         "milliseconds from 100 to 3600000",
         "30000",

@@ -11,7 +11,9 @@ mod yaml;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use barnabas_controller::Rebalance;
 use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
 
@@ -53,6 +55,10 @@ pub struct BrokerConfig {
     /// What holds for topics that do not say: every topic setting has a key here
     /// ([`barnabas_types::topic_config::Setting::broker_key`]).
     pub topic: TopicConfig,
+    /// How leaderships go back to preferred replicas, `None` if they do not (`auto.leader.rebalance.enable`).
+    pub rebalance: Option<Rebalance>,
+    /// `controlled.shutdown.max.wait.ms`, `None` without `controlled.shutdown.enable`.
+    pub controlled_shutdown: Option<Duration>,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: u64,
     /// `replica.fetch.wait.max.ms`.
@@ -138,6 +144,8 @@ impl BrokerConfig {
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
             shown: shown::shown(&s, &topic)?.into(),
             topic,
+            rebalance: rebalance(&s)?,
+            controlled_shutdown: controlled_shutdown(&s)?,
             replica_lag_time_max_ms: s.number("replica.lag.time.max.ms", 100, hour)?,
             replica_fetch_wait_max_ms: s.number("replica.fetch.wait.max.ms", 1, 60_000)?,
             replica_fetch_max_bytes: s.number("replica.fetch.max.bytes", 1024, bytes)?,
@@ -160,6 +168,18 @@ impl BrokerConfig {
         check_times(&s, &config)?;
         Ok(config)
     }
+}
+
+fn rebalance(s: &Settings) -> Result<Option<Rebalance>, ConfigError> {
+    let every: u64 = s.number("leader.imbalance.check.interval.seconds", 1, 86_400)?;
+    let imbalance_percentage = s.number("leader.imbalance.per.broker.percentage", 0, 100)?;
+    let rebalance = Rebalance { every: Duration::from_secs(every), imbalance_percentage };
+    Ok(s.switch("auto.leader.rebalance.enable")?.then_some(rebalance))
+}
+
+fn controlled_shutdown(s: &Settings) -> Result<Option<Duration>, ConfigError> {
+    let max_wait: u64 = s.number("controlled.shutdown.max.wait.ms", 1, 3_600_000)?;
+    Ok(s.switch("controlled.shutdown.enable")?.then_some(Duration::from_millis(max_wait)))
 }
 
 fn storage(s: &Settings) -> Result<StorageConfig, ConfigError> {

@@ -50,7 +50,9 @@ fn every_key_is_read() {
          socket.request.max.bytes: 6000\nhttp.listener: h:5\nlog.dir.reserve.bytes: 7000\n\
          num.recovery.threads.per.data.dir: 3\nlog.retention.check.interval.ms: 8\nlog.cleaner.enable: false\n\
          log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
-         log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n",
+         log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n\
+         auto.leader.rebalance.enable: true\nleader.imbalance.check.interval.seconds: 12\n\
+         leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\n",
     )
     .unwrap();
     assert_eq!(
@@ -76,6 +78,8 @@ fn every_key_is_read() {
                 segment_bytes: 2_000_000,
                 ..TopicConfig::default()
             },
+            rebalance: Some(Rebalance { every: Duration::from_secs(12), imbalance_percentage: 13 }),
+            controlled_shutdown: Some(Duration::from_millis(14)),
             replica_lag_time_max_ms: 2000,
             replica_fetch_wait_max_ms: 100,
             replica_fetch_max_bytes: 2048,
@@ -96,6 +100,13 @@ fn every_key_is_read() {
             shown: config.shown.clone(),
         }
     );
+}
+
+#[test]
+fn what_is_switched_off_is_not_there() {
+    let off = "auto.leader.rebalance.enable: false\ncontrolled.shutdown.enable: false\n";
+    let config = parse(&format!("{LEAST}{off}")).unwrap();
+    assert_eq!((config.rebalance, config.controlled_shutdown), (None, None));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod create_topics;
 mod delete_records;
 mod delete_topics;
 mod describe_configs;
+mod elect_leaders;
 mod error_codes;
 mod fetch;
 mod incremental_alter_configs;
@@ -97,6 +98,9 @@ pub(crate) fn handle(
         }
         Request::AlterConfigs(request) => {
             later(context, alter_configs::handle(context.node.clone(), request))
+        }
+        Request::ElectLeaders(request) => {
+            later(context, elect_leaders::handle(context.node.clone(), context.version, request))
         }
         Request::IncrementalAlterConfigs(request) => {
             later(context, incremental_alter_configs::handle(context.node.clone(), request))

@@ -3,8 +3,10 @@
 mod expiry;
 mod producer_ids;
 mod run;
+mod shutdown;
 mod state;
 
 pub use producer_ids::ProducerIds;
 pub use run::{StartError, run};
+pub use shutdown::Stop;
 pub use state::{Node, Options, Parts};

@@ -1,7 +1,7 @@
 //! A broker's start, life and stop.
 //!
 //! Start: sockets, data directory, ZooKeeper, cluster id, clean marker, registration. Everything that can refuse comes before
-//! anything is changed. Stop: connections, logs flushed and closed, clean marker, session (so that "tail whole" is true
+//! anything is changed. Stop: leaders moved away, connections, logs flushed and closed, clean marker, session (so that "tail whole" is true
 //! before anybody hears of the end).
 
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use super::expiry;
+use super::shutdown::{self, Stop};
 use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
@@ -64,11 +65,11 @@ pub enum StartError {
     Runtime(std::io::Error),
 }
 
-/// Runs a broker until `shutdown` becomes true.
+/// Runs a broker until `shutdown` says otherwise.
 ///
 /// # Errors
 /// It cannot start; nothing was changed then.
-pub fn run(config: BrokerConfig, shutdown: watch::Receiver<bool>) -> Result<(), StartError> {
+pub fn run(config: BrokerConfig, shutdown: watch::Receiver<Stop>) -> Result<(), StartError> {
     raise_descriptor_limit();
     let data = Builder::new_multi_thread()
         .thread_name("data")
@@ -99,7 +100,7 @@ fn raise_descriptor_limit() {
 
 async fn life(
     config: &BrokerConfig,
-    mut shutdown: watch::Receiver<bool>,
+    mut shutdown_signal: watch::Receiver<Stop>,
     data: &Runtime,
     control: &Runtime,
 ) -> Result<(), StartError> {
@@ -195,8 +196,11 @@ async fn life(
     let (close, closed) = watch::channel(false);
     data.spawn(serve_when_informed(node.clone(), kafka, closed));
 
-    wait(&mut shutdown, mark, &running, registration).await;
+    wait(&mut shutdown_signal, mark, &running, registration).await;
     tracing::info!(target: "controller", broker = %node.me, "stopping");
+    if let Some(max_wait) = config.controlled_shutdown {
+        shutdown::drain(&node, max_wait, &mut shutdown_signal).await;
+    }
     health.stopping();
     let _ = close.send(true);
     // Before the logs are closed.
@@ -213,7 +217,7 @@ async fn life(
 /// Until the stop; meanwhile a cleared lost-tail mark is put into what the next registration says (R7), and the broker
 /// registers anew after a failed sync (R38).
 async fn wait(
-    shutdown: &mut watch::Receiver<bool>,
+    shutdown: &mut watch::Receiver<Stop>,
     mut mark: watch::Receiver<TailMark>,
     running: &Running,
     registration: BrokerNode,
@@ -221,12 +225,12 @@ async fn wait(
     let mut failures = 0;
     loop {
         let changed = tokio::select! {
-            _ = shutdown.wait_for(|stop| *stop) => return,
+            _ = shutdown.wait_for(|stop| *stop != Stop::No) => return,
             changed = mark.changed() => changed,
         };
         if changed.is_err() {
             // The agent has ended; what is left is the stop.
-            let _ = shutdown.wait_for(|stop| *stop).await;
+            let _ = shutdown.wait_for(|stop| *stop != Stop::No).await;
             return;
         }
         let mark = *mark.borrow_and_update();
@@ -262,6 +266,7 @@ fn zookeeper(config: &BrokerConfig, locked: &Locked) -> Config {
             default_replication_factor: config.default_replication_factor,
             topic: config.topic,
         },
+        rebalance: config.rebalance,
     }
 }
 

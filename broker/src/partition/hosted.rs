@@ -16,8 +16,8 @@ use barnabas_replica::{
     ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
 };
 use barnabas_types::{
-    Acks, BrokerEpoch, Condition, FlushMode, Incarnation, LeaderEpoch, Now, Offset, TopicConfig,
-    TopicPartition,
+    Acks, BrokerEpoch, BrokerId, Condition, FlushMode, Incarnation, LeaderEpoch, Now, Offset,
+    TopicConfig, TopicPartition,
 };
 
 use super::aftermath::Aftermath;
@@ -144,6 +144,11 @@ impl Hosted {
     /// The broker registered under a new epoch.
     pub fn registered(&self, now: Now, broker_epoch: BrokerEpoch, after: &mut Aftermath) {
         self.step(now, Event::Registered { broker_epoch }, after);
+    }
+
+    /// These brokers are draining, and no others (R26).
+    pub fn draining(&self, now: Now, brokers: Vec<BrokerId>, after: &mut Aftermath) {
+        self.step(now, Event::Draining { brokers }, after);
     }
 
     /// Time passed.

@@ -109,6 +109,12 @@ impl Inner {
             let done = done.map(|loss| self.lost(hosted, loss, after));
             self.truncated(hosted, now, done, after);
         }
+        if let Some(from) = effects.led_uncleanly {
+            let cause = LossCause::UncleanElection;
+            let last_epoch = self.log.epochs().latest();
+            let loss = Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch, cause };
+            self.lost(hosted, Some(loss), after);
+        }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Err(error) = self.log.assign_epoch(epoch, start)
             // On a full disk the first append notes it, or is refused.

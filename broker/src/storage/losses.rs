@@ -15,7 +15,7 @@
 //! | `leader_epoch` | that of the replica when it was noticed, null before it knew one |
 //! | `high_watermark` | that of the replica at that moment, exclusive; null if unknown |
 //! | `class` | `committed`: some of it was below the high watermark of this replica; `uncommitted`: none was, so that this replica knows of no acks=all among it; null if unknown |
-//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `failed_sync`, `host_crash` (whether anything is gone is not known) |
+//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `failed_sync`, `host_crash` and `unclean_election` (whether anything is gone is not known) |
 //! | `detail` | in words, where there is more to say |
 //!
 //! A record says what *this replica* lost. Whether the cluster did is another matter: others may have the records.
@@ -63,6 +63,9 @@ pub struct Lost {
 
 impl Lost {
     fn class(&self) -> Option<&'static str> {
+        if self.loss.cause == LossCause::UncleanElection {
+            return None; // of what others had
+        }
         let mark = self.high_watermark?;
         Some(if self.loss.from < mark { "committed" } else { "uncommitted" })
     }
@@ -94,6 +97,9 @@ impl Lost {
         let loss = &self.loss;
         let said = match loss.cause {
             LossCause::HostCrash => "the host crashed: this replica may have lost records",
+            LossCause::UncleanElection => {
+                "this replica leads without having been in the ISR: records may be lost"
+            }
             _ => "this replica lost records",
         };
         tracing::warn!(
@@ -115,6 +121,7 @@ fn cause(cause: &LossCause) -> &'static str {
         LossCause::Reset => "reset",
         LossCause::FailedSync => "failed_sync",
         LossCause::HostCrash => "host_crash",
+        LossCause::UncleanElection => "unclean_election",
         _ => "other",
     }
 }
@@ -122,6 +129,9 @@ fn cause(cause: &LossCause) -> &'static str {
 fn detail(cause: &LossCause) -> Option<String> {
     match cause {
         LossCause::Damaged(error) => Some(error.to_string()),
+        LossCause::UncleanElection => Some(
+            "no ISR member could lead: what they acknowledged from here on may be lost".to_owned(),
+        ),
         LossCause::HostCrash => {
             Some("what was appended after the last flush may be gone without a trace".to_owned())
         }

@@ -30,6 +30,8 @@ pub enum ApiKey {
     AlterConfigs = 33,
     /// Add partitions to topics (KIP-195).
     CreatePartitions = 37,
+    /// Elect the preferred leader, or any (KIP-183, KIP-460).
+    ElectLeaders = 43,
     /// Change a topic's settings key by key (KIP-339).
     IncrementalAlterConfigs = 44,
     /// Between brokers only, never advertised: a follower's fetch with its flushed offset and the topic's incarnation,
@@ -83,7 +85,7 @@ const fn api(
 /// Every advertised key, in the order of their numbers.
 ///
 /// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
-pub const SERVED: [Api; 14] = [
+pub const SERVED: [Api; 15] = [
     api(ApiKey::Produce, (0, 3, 9), 9, 10_000, FrameClass::Produce),
     api(ApiKey::Fetch, (4, 4, 12), 12, 10_000, FrameClass::Other),
     api(ApiKey::ListOffsets, (1, 1, 7), 6, 100_000, FrameClass::Other),
@@ -97,6 +99,7 @@ pub const SERVED: [Api; 14] = [
     api(ApiKey::DescribeConfigs, (1, 1, 4), 4, 100_000, FrameClass::Other),
     api(ApiKey::AlterConfigs, (0, 0, 2), 2, 100_000, FrameClass::Other),
     api(ApiKey::CreatePartitions, (0, 0, 3), 2, 100_000, FrameClass::Other),
+    api(ApiKey::ElectLeaders, (0, 0, 2), 2, 100_000, FrameClass::Other),
     api(ApiKey::IncrementalAlterConfigs, (0, 0, 1), 1, 100_000, FrameClass::Other),
 ];
 
@@ -137,6 +140,7 @@ impl ApiKey {
             ApiKey::DescribeConfigs => "DescribeConfigs",
             ApiKey::AlterConfigs => "AlterConfigs",
             ApiKey::CreatePartitions => "CreatePartitions",
+            ApiKey::ElectLeaders => "ElectLeaders",
             ApiKey::IncrementalAlterConfigs => "IncrementalAlterConfigs",
             ApiKey::ReplicaFetch => "ReplicaFetch",
         }
@@ -159,7 +163,8 @@ impl ApiKey {
             ApiKey::DescribeConfigs => &SERVED[10],
             ApiKey::AlterConfigs => &SERVED[11],
             ApiKey::CreatePartitions => &SERVED[12],
-            ApiKey::IncrementalAlterConfigs => &SERVED[13],
+            ApiKey::ElectLeaders => &SERVED[13],
+            ApiKey::IncrementalAlterConfigs => &SERVED[14],
             ApiKey::ReplicaFetch => &REPLICA_FETCH,
         }
     }
@@ -245,6 +250,7 @@ mod tests {
         response_headers::<kafka_wire::DescribeConfigsRequest>(ApiKey::DescribeConfigs);
         response_headers::<kafka_wire::AlterConfigsRequest>(ApiKey::AlterConfigs);
         response_headers::<kafka_wire::CreatePartitionsRequest>(ApiKey::CreatePartitions);
+        response_headers::<kafka_wire::ElectLeadersRequest>(ApiKey::ElectLeaders);
         response_headers::<kafka_wire::IncrementalAlterConfigsRequest>(
             ApiKey::IncrementalAlterConfigs,
         );

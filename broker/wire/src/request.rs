@@ -2,9 +2,9 @@
 
 use kafka_wire::{
     AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest, ElectLeadersRequest,
+    FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
@@ -49,6 +49,8 @@ pub enum Request {
     AlterConfigs(AlterConfigsRequest),
     /// CreatePartitions 0-3.
     CreatePartitions(CreatePartitionsRequest),
+    /// ElectLeaders 0-2.
+    ElectLeaders(ElectLeadersRequest),
     /// IncrementalAlterConfigs 0-1.
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     /// A follower's fetch.
@@ -93,6 +95,7 @@ impl Request {
             ApiKey::DescribeConfigs => body(frame).map(Self::DescribeConfigs),
             ApiKey::AlterConfigs => body(frame).map(Self::AlterConfigs),
             ApiKey::CreatePartitions => body(frame).map(Self::CreatePartitions),
+            ApiKey::ElectLeaders => body(frame).map(Self::ElectLeaders),
             ApiKey::IncrementalAlterConfigs => body(frame).map(Self::IncrementalAlterConfigs),
             ApiKey::ReplicaFetch => {
                 ReplicaFetchRequest::decode(frame.body.clone()).map(Self::ReplicaFetch)

@@ -213,9 +213,11 @@ impl Controller {
         let text = format!("settings of topic {name} {how}: [{}]", shown.join(", "));
         note(effects, None, false, text);
         let unclean = config.unclean_leader_election && !topic.config.unclean_leader_election;
+        // A draining broker may wait for a lower min.insync.replicas.
+        let concerned = unclean || !self.draining.is_empty();
         topic.config = config;
         topic.overrides.clone_from(&overrides);
-        let indexes: Vec<i32> = topic.slots.keys().copied().filter(|_| unclean).collect();
+        let indexes: Vec<i32> = topic.slots.keys().copied().filter(|_| concerned).collect();
         self.image.set_config(name, config, overrides);
         for partition in indexes {
             self.settle(&TopicPartition { topic: name.clone(), partition }, effects);

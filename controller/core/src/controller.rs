@@ -10,10 +10,11 @@ use barnabas_types::{
 
 use crate::configs::{Configs, Confirming};
 use crate::controller_api::{
-    BrokerRegistration, ControllerEvent, Effects, LoadedTopic, Note, ReplicaReport, RequestId,
-    Snapshot, WriteId, WriteOutcome,
+    BrokerRegistration, ControllerEvent, Effects, ElectPartition, LoadedTopic, Note, ReplicaReport,
+    RequestId, Snapshot, WriteId, WriteOutcome,
 };
 use crate::decide::{Report, View};
+use crate::elections::Electing;
 use crate::grow::Growing;
 use crate::image::Image;
 use crate::partitions::Slot;
@@ -93,6 +94,12 @@ pub struct Controller {
     pub(crate) names_by_key: BTreeMap<String, BTreeSet<TopicName>>,
     /// Stored changes of settings that wait for the leaders' confirmation (R37).
     pub(crate) confirming: BTreeMap<RequestId, Confirming>,
+    /// Draining brokers, in the order in which they began (R26).
+    pub(crate) draining: Vec<BrokerId>,
+    /// The image without each of them that has left every ISR.
+    pub(crate) drained_at: BTreeMap<BrokerId, u64>,
+    /// Requests for elections that are not answered.
+    pub(crate) electing: BTreeMap<RequestId, Electing>,
 }
 
 impl Controller {
@@ -117,6 +124,9 @@ impl Controller {
             released: BTreeSet::new(),
             names_by_key: BTreeMap::new(),
             confirming: BTreeMap::new(),
+            draining: Vec::new(),
+            drained_at: BTreeMap::new(),
+            electing: BTreeMap::new(),
         }
     }
 
@@ -157,7 +167,7 @@ impl Controller {
         Some((self.version(), self.image.delta(since)))
     }
 
-    /// Takes one event. `now` is not used yet: no decision of this machine depends on time.
+    /// Takes one event. `now` is not used yet: what depends on time comes as an event.
     pub fn step(&mut self, _now: Now, event: ControllerEvent, effects: &mut Effects) {
         self.image.begin_step();
         self.released.clear();
@@ -193,6 +203,15 @@ impl Controller {
             ControllerEvent::ReplicasFailed { request, report } => {
                 self.replicas_failed(request, report, effects);
             }
+            ControllerEvent::Drain { request, broker, broker_epoch, draining } => {
+                self.drain(request, (broker, broker_epoch), draining, effects);
+            }
+            ControllerEvent::ElectLeaders { request, elect } => {
+                self.elect_leaders(request, elect, effects);
+            }
+            ControllerEvent::RebalanceDue { imbalance_percentage } => {
+                self.rebalance(imbalance_percentage, effects);
+            }
             ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
         }
         self.confirm(effects);
@@ -208,6 +227,7 @@ impl Controller {
             return;
         }
         self.loaded = true;
+        self.note_draining(&snapshot.brokers);
         self.image.set_brokers(snapshot.brokers);
         for (name, topic) in snapshot.topics {
             self.load_topic(name, topic, effects);
@@ -268,6 +288,7 @@ impl Controller {
         let void: Vec<BrokerId> =
             reported.filter(|id| epoch_in(before, id) != epoch_in(&brokers, id)).collect();
         self.forget_failures(&void);
+        self.note_draining(&brokers);
         self.image.set_brokers(brokers);
         for at in &self.partitions() {
             self.settle(at, effects);
@@ -336,6 +357,7 @@ impl Controller {
         }
         self.abandon_all_configs(fenced, effects);
         self.abandon_all_growth(fenced, effects);
+        self.abandon_elections(effects);
         for topic in self.topics.values_mut() {
             for request in topic.deleting.take().unwrap_or_default() {
                 effects.delete_answers.push((request, Err(unknown())));
@@ -362,8 +384,14 @@ impl Controller {
         self.topics.get_mut(&at.topic)?.slots.get_mut(&at.partition)
     }
 
-    pub(crate) fn view<'a>(&'a self, failed: &'a [BrokerId]) -> View<'a> {
-        View { brokers: &self.image().brokers, controller_epoch: self.epoch, failed }
+    pub(crate) fn view<'a>(&'a self, topic: &Topic, slot: &'a Slot) -> View<'a> {
+        View {
+            brokers: &self.image().brokers,
+            controller_epoch: self.epoch,
+            failed: &slot.failed,
+            draining: &self.draining,
+            min_insync_replicas: topic.config.min_insync_replicas,
+        }
     }
 
     pub(crate) fn begin_write(&mut self, target: Target) -> WriteId {
@@ -407,6 +435,14 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
         }
         ControllerEvent::AlterTopicConfig { request, .. } => {
             effects.config_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::Drain { request, .. } => {
+            effects.drain_answers.push((*request, Err(Condition::NotController)));
+        }
+        ControllerEvent::ElectLeaders { request, elect } => {
+            let refused = |p: &ElectPartition| (p.partition.clone(), Err(Condition::NotController));
+            let results = elect.partitions.iter().map(refused).collect();
+            effects.elect_answers.push((*request, results));
         }
         ControllerEvent::ReplicasFailed { request, .. } => {
             effects.failed_answers.push((*request, Err(Condition::NotController)));

@@ -153,6 +153,72 @@ pub struct ReplicaReport {
     pub log_end: Offset,
 }
 
+/// A partition that a broker cannot leave, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obstruction {
+    /// Which partition.
+    pub partition: TopicPartition,
+    /// Why, for people.
+    pub reason: String,
+    /// No waiting resolves it: its replicas are too few.
+    pub never: bool,
+}
+
+/// How far a draining broker has come (R26).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DrainProgress {
+    /// It is in no ISR and leads nothing, and those who must know it have acknowledged that.
+    pub may_stop: bool,
+    /// Partitions that it leads, or in whose ISR it is.
+    pub partitions: usize,
+    /// The first of them; see [`crate::OBSTRUCTIONS_SHOWN_MAX`].
+    pub obstructions: Vec<Obstruction>,
+}
+
+/// Whether a broker may be stopped: yes, if nothing stands in the way.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StopVerdict {
+    /// Some of what stands in the way no waiting resolves.
+    pub never: bool,
+    /// Partitions that would be left without a leader, or with fewer ISR members than `min.insync.replicas`.
+    pub partitions: usize,
+    /// The first of them; see [`crate::OBSTRUCTIONS_SHOWN_MAX`].
+    pub obstructions: Vec<Obstruction>,
+}
+
+/// Which leader is wanted (KIP-460).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Election {
+    /// The first of the assigned replicas.
+    Preferred,
+    /// Any, since no ISR member can lead: records may be lost (R39).
+    Unclean {
+        /// This one; `None`: the one with the longest log.
+        to: Option<BrokerId>,
+    },
+}
+
+/// One partition of a request for elections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ElectPartition {
+    /// Which.
+    pub partition: TopicPartition,
+    /// Only if it is at this epoch, which the operator was shown (R39).
+    pub expected: Option<PartitionEpoch>,
+}
+
+/// A request for elections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ElectLeaders {
+    /// Of which kind.
+    pub election: Election,
+    /// Of which partitions.
+    pub partitions: Vec<ElectPartition>,
+}
+
+/// What became of each partition: its state after the election, or why there was none. In the order of the partitions.
+pub type ElectLeadersAnswer = Vec<(TopicPartition, Result<PartitionState, Condition>)>;
+
 /// What the controller hears.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerEvent {
@@ -222,6 +288,31 @@ pub enum ControllerEvent {
         request: RequestId,
         /// All of them.
         report: FailedReplicas,
+    },
+    /// A broker says that it drains, and asks whether it may stop (R26), or that it no longer does. Its registration must be
+    /// known as it is now ([`crate::Controller::knows_draining`]). Answered in `Effects::drain_answers`.
+    Drain {
+        /// Whom to answer.
+        request: RequestId,
+        /// Who asks.
+        broker: BrokerId,
+        /// Under which registration; another one than the present is refused (R25).
+        broker_epoch: BrokerEpoch,
+        /// What it says.
+        draining: bool,
+    },
+    /// An operator wants other leaders. Before an unclean election the registrations must have been read again (R39).
+    /// Answered in `Effects::elect_answers`.
+    ElectLeaders {
+        /// Whom to answer.
+        request: RequestId,
+        /// Which.
+        elect: ElectLeaders,
+    },
+    /// `leader.imbalance.check.interval.seconds` have passed.
+    RebalanceDue {
+        /// `leader.imbalance.per.broker.percentage`.
+        imbalance_percentage: u32,
     },
     /// A write ended.
     Written {
@@ -359,9 +450,13 @@ pub struct Effects {
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
     /// 11. Answers to additions of partitions: how many there are now, or why not.
     pub partitions_answers: Vec<(RequestId, CreatePartitionsAnswer)>,
-    /// 12. The term is over (a write was fenced): stop at once.
+    /// 12. Answers to draining brokers.
+    pub drain_answers: Vec<(RequestId, Result<DrainProgress, Condition>)>,
+    /// 13. Answers to requests for elections.
+    pub elect_answers: Vec<(RequestId, ElectLeadersAnswer)>,
+    /// 14. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 13. Lines for the state-change log.
+    /// 15. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

@@ -8,6 +8,7 @@ use barnabas_types::{
 };
 
 use crate::controller_api::AlterPartition;
+use crate::drain::leave;
 
 /// What the decisions look at, apart from the partition itself.
 #[derive(Clone, Copy)]
@@ -18,6 +19,10 @@ pub(crate) struct View<'a> {
     pub(crate) controller_epoch: ControllerEpoch,
     /// Assigned replicas whose live brokers cannot serve them (R38).
     pub(crate) failed: &'a [BrokerId],
+    /// Draining brokers, in the order in which they began (R26).
+    pub(crate) draining: &'a [BrokerId],
+    /// The topic's `min.insync.replicas`.
+    pub(crate) min_insync_replicas: u32,
 }
 
 /// A replica's report as it is kept: it counts only while the broker is registered under `broker_epoch` (R8).
@@ -63,6 +68,22 @@ impl View<'_> {
         }
     }
 
+    /// Whether an ISR member is registered under the epoch of its entry and can serve.
+    pub(crate) fn is_eligible(&self, state: &PartitionState, broker: BrokerId) -> bool {
+        let entry = state.isr_epoch_of(broker);
+        entry.is_some_and(|entry| self.standing(broker, entry) == Standing::Confirmed)
+    }
+
+    /// Whether the broker is registered and serves its replica of the partition.
+    fn can_serve(&self, broker: BrokerId) -> bool {
+        self.brokers.contains_key(&broker) && !self.failed.contains(&broker)
+    }
+
+    /// Whether the broker is being emptied: it never leads while another can, and enters no ISR (R26a).
+    pub(crate) fn is_draining(&self, broker: BrokerId) -> bool {
+        self.draining.contains(&broker)
+    }
+
     /// ISR members that are registered under another broker epoch than their entry says: nothing may be pushed to them
     /// until they were processed as down, then up (R3).
     pub(crate) fn bounced(&self, state: &PartitionState) -> Vec<BrokerId> {
@@ -101,7 +122,7 @@ pub(crate) fn decide(
 ) -> Option<Decision> {
     let settled = |m: &(BrokerId, BrokerEpoch)| view.standing(m.0, m.1) == Standing::Confirmed;
     if state.leader.is_some() && state.isr.iter().all(settled) {
-        return None; // nearly always
+        return leave(view, assigned, state); // nearly always nobody drains
     }
     let members: Vec<(BrokerId, BrokerEpoch, Standing)> = assigned
         .iter()
@@ -112,13 +133,19 @@ pub(crate) fn decide(
     };
     let confirmed = entries(|s| *s == Standing::Confirmed);
 
-    let (leader, isr) = if let Some(&(first, _)) = confirmed.first() {
+    let able = confirmed.iter().find(|m| !view.is_draining(m.0)).or(confirmed.first());
+    let bounced = || {
+        members.iter().filter_map(|m| match m.2 {
+            Standing::BouncedWhole(epoch) => Some((m.0, epoch)),
+            _ => None,
+        })
+    };
+    let back = bounced().find(|m| !view.is_draining(m.0)).or_else(|| bounced().next());
+
+    let (leader, isr) = if let Some(&(first, _)) = able {
         let stays = state.leader.filter(|l| confirmed.iter().any(|(b, _)| b == l));
         (Some(stays.unwrap_or(first)), confirmed)
-    } else if let Some(back) = members.iter().find_map(|m| match m.2 {
-        Standing::BouncedWhole(epoch) => Some((m.0, epoch)),
-        _ => None,
-    }) {
+    } else if let Some(back) = back {
         (Some(back.0), vec![back])
     } else {
         if let Some(decision) = recover(view, assigned, state, reports, unclean) {
@@ -172,37 +199,57 @@ fn recover(
     if state.leader.is_some() {
         return None;
     }
-    let able = assigned.iter().filter(|b| !view.failed.contains(b));
-    let live: Vec<(BrokerId, BrokerEpoch)> =
-        able.filter_map(|b| view.brokers.get(b).map(|r| (*b, r.epoch))).collect();
-    let heard: Vec<(BrokerId, Report)> = live
-        .iter()
-        .filter_map(|&(b, epoch)| {
-            reports.get(&b).filter(|r| r.broker_epoch == epoch).map(|r| (b, *r))
-        })
-        .collect();
+    let heard = heard(view, assigned, reports);
+    let live = assigned.iter().filter(|b| view.can_serve(**b)).count();
     let all = heard.len() == assigned.len();
-    if heard.is_empty() || !(all || (unclean && heard.len() == live.len())) {
+    if !(all || (unclean && heard.len() == live)) {
         return None;
     }
-    // Ties: an ISR member first, then the order of AR (`max_by_key` keeps the last of equals, hence the reversal).
-    let (best, report) =
-        *heard.iter().rev().max_by_key(|(b, r)| (r.last_epoch, r.log_end, state.in_isr(*b)))?;
+    let (best, report) = longest(view, state, &heard)?;
     let next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
-    let shown: Vec<String> = heard
-        .iter()
-        .map(|(b, r)| {
-            let epoch = r.last_epoch.map_or_else(|| "none".to_owned(), |e| e.to_string());
-            format!("broker {b} (last epoch {epoch}, log end {})", r.log_end)
-        })
-        .collect();
     let kind = if all { "recovered from the longest log" } else { "unclean leader election" };
-    let why = format!("{kind}: reported {}", shown.join(", "));
+    let why = format!("{kind}: reported {}", shown(&heard));
     Some(Decision { text: describe(state, &next, &why), warn: true, state: next })
 }
 
+/// The reports that count: of live replicas that can be served, under their present registrations (R8).
+pub(crate) fn heard(
+    view: &View<'_>,
+    assigned: &[BrokerId],
+    reports: &BTreeMap<BrokerId, Report>,
+) -> Vec<(BrokerId, Report)> {
+    let counted = |b: &BrokerId| {
+        let present = view.brokers.get(b).filter(|_| view.can_serve(*b))?.epoch;
+        let report = reports.get(b).filter(|r| r.broker_epoch == present)?;
+        Some((*b, *report))
+    };
+    assigned.iter().filter_map(counted).collect()
+}
+
+/// The greatest (last epoch, LEO). Ties: who is not draining, then an ISR member, then the order of AR (`max_by_key` keeps the
+/// last of equals, hence the reversal).
+pub(crate) fn longest(
+    view: &View<'_>,
+    state: &PartitionState,
+    heard: &[(BrokerId, Report)],
+) -> Option<(BrokerId, Report)> {
+    let key = |(b, r): &&(BrokerId, Report)| {
+        (r.last_epoch, r.log_end, !view.is_draining(*b), state.in_isr(*b))
+    };
+    heard.iter().rev().max_by_key(key).copied()
+}
+
+/// Reports for the log.
+pub(crate) fn shown(heard: &[(BrokerId, Report)]) -> String {
+    let one = |(b, r): &(BrokerId, Report)| {
+        let epoch = r.last_epoch.map_or_else(|| "none".to_owned(), |e| e.to_string());
+        format!("broker {b} (last epoch {epoch}, log end {})", r.log_end)
+    };
+    heard.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// The state after `state`: partition epoch + 1, leader epoch + 1 if `reelected`.
-fn successor(
+pub(crate) fn successor(
     view: &View<'_>,
     state: &PartitionState,
     leader: Option<BrokerId>,
@@ -220,7 +267,7 @@ fn successor(
 }
 
 /// `old -> new` with epochs, and the cause.
-fn describe(old: &PartitionState, new: &PartitionState, why: &str) -> String {
+pub(crate) fn describe(old: &PartitionState, new: &PartitionState, why: &str) -> String {
     let leader = |s: &PartitionState| s.leader.map_or(-1, |l| l.0);
     let isr = |s: &PartitionState| {
         let ids: Vec<String> = s.isr.iter().map(|m| m.0.to_string()).collect();
@@ -322,6 +369,9 @@ fn judge_members(
             return Err(refuse(
                 "a broker in the proposed ISR is not registered under the broker epoch it names",
             ));
+        }
+        if view.is_draining(broker) && !state.in_isr(broker) {
+            return Err(Condition::IneligibleReplica(broker));
         }
         if view.failed.contains(&broker) {
             return Err(refuse("a broker in the proposed ISR cannot serve its replica"));

@@ -22,6 +22,13 @@ pub(crate) struct Growing {
     partitions: NewPartitions,
 }
 
+impl Growing {
+    /// The new partitions' first states.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &PartitionState> {
+        self.partitions.values().map(|(_, state)| state)
+    }
+}
+
 impl Controller {
     pub(crate) fn create_partitions(
         &mut self,

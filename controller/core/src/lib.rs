@@ -9,6 +9,8 @@ mod configs;
 mod controller;
 mod controller_api;
 mod decide;
+mod drain;
+mod elections;
 mod failures;
 mod grow;
 mod image;
@@ -24,7 +26,11 @@ pub use controller::{Controller, Defaults};
 pub use controller_api::{
     AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
     AlteredTopicConfig, BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions,
-    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Effects, LoadedPartition, LoadedTopic,
-    Note, PartitionWrite, ReplicaReport, RequestId, Snapshot, TopicWrite, WriteId, WriteOutcome,
+    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, DrainProgress, Effects, ElectLeaders,
+    ElectLeadersAnswer, ElectPartition, Election, LoadedPartition, LoadedTopic, Note, Obstruction,
+    PartitionWrite, ReplicaReport, RequestId, Snapshot, StopVerdict, TopicWrite, WriteId,
+    WriteOutcome,
 };
+pub use drain::{OBSTRUCTIONS_SHOWN_MAX, can_stop};
+pub use elections::ELECTIONS_MAX;
 pub use topics::PARTITIONS_PER_CREATE_MAX;

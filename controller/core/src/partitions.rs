@@ -9,14 +9,17 @@ use crate::controller_api::{
     AlterPartition, Effects, PartitionWrite, RequestId, WriteId, WriteOutcome,
 };
 use crate::decide::{Decision, Report, decide, is_sound, judge};
+use crate::elections::{Wish, elect};
 
 /// A write of the partition's state that is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Flight {
     write: WriteId,
     decision: Decision,
-    /// The proposal that asked for it; `None`: registrations or reports did.
+    /// The proposal that asked for it; without one or the next: registrations or reports did.
     proposal: Option<(RequestId, AlterPartition)>,
+    /// The election that asked for it.
+    wish: Option<Wish>,
 }
 
 /// A state node that is missing or breaks I8.
@@ -37,8 +40,10 @@ pub(crate) struct Slot {
     pub(crate) flight: Option<Box<Flight>>,
     /// The newest proposal that came while a write was under way.
     queued: Option<Box<(RequestId, AlterPartition)>>,
+    /// An election that waits for its turn.
+    pub(crate) wish: Option<Box<Wish>>,
     /// Reports for exactly the present leaderless epoch (R8).
-    reports: BTreeMap<BrokerId, Report>,
+    pub(crate) reports: BTreeMap<BrokerId, Report>,
     /// Assigned replicas that their live brokers cannot serve (R38).
     pub(crate) failed: Vec<BrokerId>,
     /// Brokers that are not pushed to because of this partition (R3).
@@ -54,6 +59,7 @@ impl Slot {
             withheld: false,
             flight: None,
             queued: None,
+            wish: None,
             reports: BTreeMap::new(),
             failed: Vec::new(),
             holds: Vec::new(),
@@ -80,7 +86,7 @@ impl Slot {
     }
 
     /// The state on which decisions build; `None` if it is missing or damaged.
-    fn committed(&self) -> Option<&PartitionState> {
+    pub(crate) fn committed(&self) -> Option<&PartitionState> {
         (!self.damaged).then_some(&self.last_known)
     }
 
@@ -106,6 +112,16 @@ impl Slot {
         fits && self.reports.insert(broker, report) != Some(report)
     }
 
+    /// Whether no write is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flight.is_none()
+    }
+
+    /// Whether the stored state, or the one that is being written, is such a one.
+    pub(crate) fn concerns(&self, such: impl Fn(&PartitionState) -> bool) -> bool {
+        such(&self.last_known) || self.flight.as_ref().is_some_and(|f| such(&f.decision.state))
+    }
+
     /// The write under way.
     pub(crate) fn write_under_way(&self) -> Option<WriteId> {
         self.flight.as_ref().map(|f| f.write)
@@ -115,6 +131,12 @@ impl Slot {
     pub(crate) fn abandon(&mut self) -> Vec<RequestId> {
         let flight = self.flight.take().and_then(|f| f.proposal);
         flight.into_iter().chain(self.queued.take().map(|q| *q)).map(|p| p.0).collect()
+    }
+
+    /// Forgets the election that waits, and the one that is being written. To be called before [`Slot::abandon`].
+    pub(crate) fn abandon_elections(&mut self) -> Vec<Wish> {
+        let flight = self.flight.as_mut().and_then(|f| f.wish.take());
+        flight.into_iter().chain(self.wish.take().map(|wish| *wish)).collect()
     }
 }
 
@@ -146,7 +168,7 @@ impl Controller {
         self.release(at);
         let Some(topic) = self.topics.get(&at.topic).filter(|t| !t.hidden) else { return };
         let Some(slot) = topic.slots.get(&at.partition) else { return };
-        let view = self.view(&slot.failed);
+        let view = self.view(topic, slot);
         let incarnation = topic.incarnation;
         let unclean = topic.config.unclean_leader_election;
         let decided = slot
@@ -155,6 +177,10 @@ impl Controller {
             .and_then(|s| decide(&view, &slot.assigned, s, &slot.reports, unclean));
         let busy = slot.flight.is_some() || decided.is_some();
         let bounced = slot.committed().filter(|_| busy).map_or_else(Vec::new, |s| view.bounced(s));
+        let elected = slot.wish.as_deref().filter(|_| !busy).map(|wish| {
+            slot.committed()
+                .map_or(Err(unreadable()), |s| elect(&view, &slot.assigned, s, &slot.reports, wish))
+        });
         let judged = slot.queued.as_deref().filter(|_| !busy).map(|(_, proposal)| {
             slot.committed().map_or(Err(unreadable()), |s| {
                 judge(&view, incarnation, &slot.assigned, s, proposal)
@@ -164,13 +190,25 @@ impl Controller {
             self.hold(at, bounced);
         }
         if let Some(decision) = decided {
-            self.write(at, decision, None, effects);
+            self.write(at, decision, (None, None), effects);
+        } else if let Some(elected) = elected
+            && let Some(wish) = self.slot_mut(at).and_then(|s| s.wish.take()).map(|wish| *wish)
+        {
+            match elected {
+                Ok(decision) => self.write(at, decision, (None, Some(wish)), effects),
+                Err(condition) => {
+                    self.election_ended(at, wish, &Err(condition), effects);
+                    self.settle(at, effects);
+                }
+            }
         } else if let Some(judged) = judged
             && let Some(queued) = self.slot_mut(at).and_then(|s| s.queued.take())
         {
             let (request, proposal) = *queued;
             match judged {
-                Ok(decision) => self.write(at, decision, Some((request, proposal)), effects),
+                Ok(decision) => {
+                    self.write(at, decision, (Some((request, proposal)), None), effects);
+                }
                 Err(condition) => effects.alter_answers.push((request, Err(condition))),
             }
         }
@@ -180,7 +218,7 @@ impl Controller {
         &mut self,
         at: &TopicPartition,
         decision: Decision,
-        proposal: Option<(RequestId, AlterPartition)>,
+        (proposal, wish): (Option<(RequestId, AlterPartition)>, Option<Wish>),
         effects: &mut Effects,
     ) {
         let write = self.begin_write(Target::Partition(at.clone()));
@@ -188,7 +226,7 @@ impl Controller {
         let state = decision.state.clone();
         debug_assert!(holds_i8(&slot.assigned, &state), "I8 at {at}: {state:?}");
         let expected = slot.last_known.partition_epoch;
-        slot.flight = Some(Box::new(Flight { write, decision, proposal }));
+        slot.flight = Some(Box::new(Flight { write, decision, proposal, wish }));
         effects.partition_writes.push(PartitionWrite {
             write,
             partition: at.clone(),
@@ -209,7 +247,7 @@ impl Controller {
         let Some(flight) = slot.flight.take_if(|f| f.write == write) else {
             return; // of an earlier life of the topic
         };
-        let Flight { decision, proposal, .. } = *flight;
+        let Flight { decision, proposal, wish, .. } = *flight;
         let applied = match &outcome {
             WriteOutcome::Applied => true,
             WriteOutcome::Conflict { now } => now.as_ref() == Some(&decision.state),
@@ -222,7 +260,10 @@ impl Controller {
             let sound = slot.adopt(Some(state.clone())).is_ok();
             note(effects, Some(at.clone()), warn || !sound, text);
             if let Some(request) = request {
-                effects.alter_answers.push((request, Ok(state)));
+                effects.alter_answers.push((request, Ok(state.clone())));
+            }
+            if let Some(wish) = wish {
+                self.election_ended(at, wish, &Ok(state), effects);
             }
         } else if let WriteOutcome::Refused { reason } = outcome {
             note(
@@ -231,13 +272,11 @@ impl Controller {
                 true,
                 format!("not written, {reason}: {}", decision.text),
             );
-            match request {
-                Some(request) => {
-                    effects
-                        .alter_answers
-                        .push((request, Err(Condition::InvalidUpdateVersion { reason })));
-                }
-                None => return self.withhold(at, effects),
+            let refused = Condition::InvalidUpdateVersion { reason };
+            match (request, wish) {
+                (Some(request), _) => effects.alter_answers.push((request, Err(refused))),
+                (None, Some(wish)) => self.election_ended(at, wish, &Err(refused), effects),
+                (None, None) => return self.withhold(at, effects),
             }
         } else {
             let now = if let WriteOutcome::Conflict { now } = outcome { now } else { None };
@@ -249,6 +288,8 @@ impl Controller {
                 None => "its state node is gone".to_owned(),
             };
             let damaged = slot.adopt(now).is_err();
+            // Whatever waited there while this one was written is the same, or was refused.
+            slot.wish = slot.wish.take().or(wish.map(Box::new));
             note(effects, Some(at.clone()), damaged && !deleting, text);
             if let Some(earlier) = proposal
                 && slot.queued.is_none()

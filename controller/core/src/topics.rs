@@ -24,7 +24,7 @@ const DELETE_WAITERS_MAX: usize = 16;
 pub(crate) struct Creating {
     pub(crate) request: RequestId,
     topic: CreateTopic,
-    partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+    pub(crate) partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 }
 
 impl Controller {
@@ -174,11 +174,15 @@ impl Controller {
     }
 
     /// A new partition's state: all its live replicas in the ISR under their registered epochs, so that R3 works from the
-    /// first moment (R29).
+    /// first moment (R29); without those that are draining, unless all are (R26).
     pub(crate) fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
         let brokers = &self.image().brokers;
-        let isr: Vec<_> =
-            assigned.iter().filter_map(|b| brokers.get(b).map(|r| (*b, r.epoch))).collect();
+        let live = || assigned.iter().filter_map(|b| brokers.get(b).map(|r| (*b, r)));
+        let mut isr: Vec<_> =
+            live().filter(|(_, r)| !r.draining).map(|(b, r)| (b, r.epoch)).collect();
+        if isr.is_empty() {
+            isr = live().map(|(b, r)| (b, r.epoch)).collect();
+        }
         PartitionState {
             leader: isr.first().map(|m| m.0),
             leader_epoch: LeaderEpoch(0),
@@ -327,7 +331,12 @@ impl Controller {
         let Some(mut topic) = self.topics.remove(name) else { return };
         self.abandon_configs(&mut topic.configs, &Condition::UnknownTopicOrPartition, effects);
         self.abandon_growth(topic.growing.take(), effects);
-        for mut slot in topic.slots.into_values() {
+        for (partition, mut slot) in topic.slots {
+            let at = TopicPartition { topic: name.clone(), partition };
+            for wish in slot.abandon_elections() {
+                let gone = Err(Condition::UnknownTopicOrPartition);
+                self.election_ended(&at, wish, &gone, effects);
+            }
             self.count_replicas(&slot.assigned, false);
             if let Some(write) = slot.write_under_way() {
                 self.writes.remove(&write);

@@ -119,7 +119,7 @@ fn r3_an_absent_member_is_processed_at_loading() {
 #[test]
 fn r3_a_full_push_never_omits_a_partition_that_waits() {
     let t = topic(AR, &[Some(stored(1, 5, ALL)), Some(stored(2, 5, &[(2, 12)])), None]);
-    let (mut term, effects) = Term::with(brokers(&[(1, 21), (2, 12), (3, 13)]), t);
+    let (term, effects) = Term::with(brokers(&[(1, 21), (2, 12), (3, 13)]), t);
     assert_eq!(effects.partition_writes.len(), 1);
     let (_, push) = term.core.push_for(b(3), BrokerEpoch(13), None).unwrap();
     assert!(push.full);

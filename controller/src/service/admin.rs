@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{describe, partitions, settings};
+use super::{describe, draining, electing, partitions, settings};
 
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
@@ -96,6 +96,51 @@ impl Admin for AdminService {
             Ok(alter) => self.anywhere.alter_topic_config(alter).await,
         };
         Ok(Response::new(settings::write_altered(name, answer)))
+    }
+
+    async fn elect_leaders(
+        &self,
+        request: Request<v1::ElectLeadersRequest>,
+    ) -> Result<Response<v1::ElectLeadersResponse>, Status> {
+        let request = request.into_inner();
+        let forwarded = request.forwarded;
+        let answer = match electing::read_elect(request) {
+            Err(condition) => Err(condition),
+            Ok(elect) if forwarded => self.local.elect_leaders(elect).await,
+            Ok(elect) => self.anywhere.elect_leaders(elect).await,
+        };
+        Ok(Response::new(electing::write_elected(answer)))
+    }
+
+    async fn set_broker_draining(
+        &self,
+        request: Request<v1::SetBrokerDrainingRequest>,
+    ) -> Result<Response<v1::DrainResponse>, Status> {
+        let v1::SetBrokerDrainingRequest { broker_id, draining, forwarded } = request.into_inner();
+        let (broker, me) = (BrokerId(broker_id), self.view.me());
+        let answer = if broker == me {
+            self.anywhere.set_draining(draining).await
+        } else if forwarded {
+            let text = format!("this is broker {me}, not broker {broker}");
+            Err(Condition::InvalidRequest(text))
+        } else {
+            self.anywhere.set_draining_of(broker, draining).await
+        };
+        Ok(Response::new(draining::write_progress(answer)))
+    }
+
+    async fn can_stop_broker(
+        &self,
+        request: Request<v1::CanStopBrokerRequest>,
+    ) -> Result<Response<v1::CanStopBrokerResponse>, Status> {
+        let v1::CanStopBrokerRequest { broker_id, forwarded } = request.into_inner();
+        let broker = BrokerId(broker_id);
+        let answer = if forwarded {
+            self.local.can_stop(broker).await
+        } else {
+            self.anywhere.can_stop(broker).await
+        };
+        Ok(Response::new(draining::write_verdict(answer)))
     }
 
     async fn describe_cluster(

@@ -5,21 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions,
+    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions, DrainProgress,
+    ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
 use barnabas_types::{
-    BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicImage, TopicName,
+    BrokerEpoch, BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicImage,
+    TopicName,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{admin, control, partitions, settings};
+use super::{admin, control, draining, electing, partitions, settings};
 use crate::membership::Membership;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -275,6 +277,139 @@ impl ControllerClient {
         self.local.producer_ids().await
     }
 
+    /// Lets the registration of this broker say that it drains, or no longer does. [`Self::drain`] tells the controller.
+    ///
+    /// # Errors
+    /// [`Condition::NoController`] while the broker is not registered or ZooKeeper cannot be reached; try again.
+    pub async fn mark_draining(&self, draining: bool) -> Result<BrokerEpoch, Condition> {
+        self.local.mark_draining(draining).await
+    }
+
+    /// How far this broker, which is marked so under `broker_epoch`, has come (R26).
+    ///
+    /// # Errors
+    /// [`Condition::StaleBrokerEpoch`] if it is registered anew, [`Condition::InvalidRequest`] if its registration says
+    /// otherwise; [`Condition::NoController`] or [`Condition::UnknownOutcome`] as [`Self::alter_partitions`].
+    pub async fn drain(
+        &self,
+        broker_epoch: BrokerEpoch,
+        draining: bool,
+    ) -> Result<DrainProgress, Condition> {
+        let broker = self.view.me();
+        if self.local.epoch().is_some() {
+            return self.local.drain((broker, broker_epoch), draining).await;
+        }
+        let mut client = ControllerControlClient::new(self.connected().await?);
+        let request =
+            v1::DrainRequest { broker_id: broker.0, broker_epoch: broker_epoch.0, draining };
+        draining::read_progress(self.called(client.drain(request)).await?)
+    }
+
+    /// Drains or undrains this broker on behalf of an operator: marks the registration, then tells the controller.
+    ///
+    /// # Errors
+    /// As [`Self::mark_draining`] and [`Self::drain`]. The mark may stand all the same; the same again does no harm.
+    pub(super) async fn set_draining(&self, draining: bool) -> Result<DrainProgress, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = match self.mark_draining(draining).await {
+                Ok(epoch) => self.drain(epoch, draining).await,
+                Err(condition) => Err(condition),
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await;
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The same for another broker, by asking it.
+    ///
+    /// # Errors
+    /// [`Condition::InvalidRequest`] if it is not registered, [`Condition::UnknownOutcome`] if it does not answer; what it
+    /// says.
+    pub(super) async fn set_draining_of(
+        &self,
+        broker: BrokerId,
+        draining: bool,
+    ) -> Result<DrainProgress, Condition> {
+        let known = self.view.image().brokers.get(&broker).map(|b| b.control_address.clone());
+        let address = known.ok_or_else(|| {
+            Condition::InvalidRequest(format!(
+                "broker {broker} is not registered; see who is with: barnabas broker list"
+            ))
+        })?;
+        let unanswered = || Condition::UnknownOutcome("the broker has not answered");
+        let channel = endpoint(&address).ok_or_else(unanswered)?;
+        let channel = channel.connect().await.map_err(|_| unanswered())?;
+        let request =
+            v1::SetBrokerDrainingRequest { broker_id: broker.0, draining, forwarded: true };
+        let answer = AdminClient::new(channel).set_broker_draining(request).await;
+        draining::read_progress(answer.map_err(|_| unanswered())?.into_inner())
+    }
+
+    /// Whether a broker may be stopped.
+    ///
+    /// # Errors
+    /// It is not registered; [`Condition::NoController`] or [`Condition::UnknownOutcome`].
+    pub(super) async fn can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.can_stop(broker).await
+            } else {
+                self.forward_can_stop(broker).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await;
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Elects leaders; waits a little while nobody is controller.
+    ///
+    /// # Errors
+    /// As [`Self::create_topic`].
+    pub async fn elect_leaders(
+        &self,
+        elect: ElectLeaders,
+    ) -> Result<ElectLeadersAnswer, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.elect_leaders(elect.clone()).await
+            } else {
+                self.forward_elect(&elect).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await;
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn forward_can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = v1::CanStopBrokerRequest { broker_id: broker.0, forwarded: true };
+        draining::read_verdict(self.called(client.can_stop_broker(request)).await?)
+    }
+
+    async fn forward_elect(&self, elect: &ElectLeaders) -> Result<ElectLeadersAnswer, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = electing::write_elect(elect, true);
+        electing::read_elected(self.called(client.elect_leaders(request)).await?)
+    }
+
     async fn forward_create(&self, topic: &NewTopic) -> Result<CreatedTopic, Condition> {
         let mut client = AdminClient::new(self.connected().await?);
         let request = admin::write_new_topic(topic, true);
@@ -323,14 +458,7 @@ impl ControllerClient {
         if let Some((_, channel)) = known.filter(|(known, _)| *known == address) {
             return Ok(channel);
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| Condition::NoController)?;
-        let endpoint = endpoint
-            .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(CALL_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+        let endpoint = endpoint(&address).ok_or(Condition::NoController)?;
         let channel = endpoint.connect().await.map_err(|_| Condition::NoController)?;
         let entry = Some((address, channel.clone()));
         *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = entry;
@@ -356,6 +484,19 @@ impl ControllerClient {
             }
         }
     }
+}
+
+/// How another broker is reached; `None`: that is no address.
+fn endpoint(address: &str) -> Option<Endpoint> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+    Some(
+        endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(CALL_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT),
+    )
 }
 
 /// Whether the condition says that nothing was attempted, so that another attempt is harmless.

@@ -5,9 +5,10 @@ use barnabas_proto::MESSAGE_BYTES_MAX;
 use barnabas_proto::convert::IsrProposals;
 use barnabas_proto::v1;
 use barnabas_proto::v1::controller_control_server::{ControllerControl, ControllerControlServer};
-use barnabas_types::{Condition, FailedReplicas, PartitionState};
+use barnabas_types::{BrokerEpoch, BrokerId, Condition, FailedReplicas, PartitionState};
 use tonic::{Request, Response, Status};
 
+use super::draining;
 use super::handle::ControllerHandle;
 
 /// Serves `ControllerControl`; acts only while this process is the controller.
@@ -43,6 +44,16 @@ impl ControllerControl for ControllerControlService {
         let report = FailedReplicas::try_from(request.get_ref())?;
         let failure = self.handle.report_failed(report).await.err();
         Ok(Response::new(v1::FailedReplicasAnswer { failure: failure.as_ref().map(Into::into) }))
+    }
+
+    async fn drain(
+        &self,
+        request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::DrainResponse>, Status> {
+        let v1::DrainRequest { broker_id, broker_epoch, draining } = request.into_inner();
+        let broker = (BrokerId(broker_id), BrokerEpoch(broker_epoch));
+        let answer = self.handle.drain(broker, draining).await;
+        Ok(Response::new(draining::write_progress(answer)))
     }
 }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use barnabas_controller_core::{
     AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions,
-    CreateTopic,
+    CreateTopic, DrainProgress, ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
 use barnabas_proto::convert::IsrProposals;
 use barnabas_types::topic_config;
-use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::membership::Asked;
@@ -204,6 +206,59 @@ impl ControllerHandle {
     pub async fn report_failed(&self, report: FailedReplicas) -> Result<(), Condition> {
         let answer = self.submit(|answer| TermEvent::Failed(report, answer)).await?;
         answered(answer, Condition::NotController).await
+    }
+
+    /// Lets the registration of this broker say that it drains, or no longer does (R25). The controller has to be told:
+    /// [`Self::drain`].
+    ///
+    /// # Errors
+    /// [`Condition::NoController`] while the broker is not registered (it may be in a moment), or the mark could not be made.
+    pub(crate) async fn mark_draining(&self, draining: bool) -> Result<BrokerEpoch, Condition> {
+        let (answer, marked) = oneshot::channel();
+        let asked = async {
+            self.session.send(Asked::Draining(draining, answer)).await.ok()?;
+            marked.await.ok()
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            Ok(epoch) => epoch.ok_or(Condition::NoController),
+            Err(_) => Err(Condition::RequestTimedOut),
+        }
+    }
+
+    /// How far a broker whose registration says `draining` has come (R26).
+    ///
+    /// # Errors
+    /// [`Condition::StaleBrokerEpoch`] if it is registered anew, [`Condition::InvalidRequest`] if it is not draining,
+    /// [`Condition::NotController`].
+    pub(crate) async fn drain(
+        &self,
+        broker: (BrokerId, BrokerEpoch),
+        draining: bool,
+    ) -> Result<DrainProgress, Condition> {
+        let answer = self.submit(|answer| TermEvent::Drain(broker, draining, answer)).await?;
+        answered(answer, Condition::NotController).await
+    }
+
+    /// Whether a broker may be stopped.
+    ///
+    /// # Errors
+    /// It is not registered; [`Condition::NotController`].
+    pub(crate) async fn can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
+        let answer = self.submit(|answer| TermEvent::CanStop(broker, answer)).await?;
+        answered(answer, Condition::NotController).await
+    }
+
+    /// Elects leaders.
+    ///
+    /// # Errors
+    /// [`Condition::NotController`]; [`Condition::UnknownOutcome`] if this process ceased to be the controller meanwhile.
+    pub(crate) async fn elect_leaders(
+        &self,
+        elect: ElectLeaders,
+    ) -> Result<ElectLeadersAnswer, Condition> {
+        let answer = self.submit(|answer| TermEvent::Elect(elect, answer)).await?;
+        let lost = Condition::UnknownOutcome("the controller changed while it elected leaders");
+        answered(answer, lost).await
     }
 
     async fn submit<T>(

@@ -4,6 +4,8 @@ mod admin;
 mod client;
 mod control;
 mod describe;
+mod draining;
+mod electing;
 mod handle;
 mod partitions;
 mod settings;
@@ -42,6 +44,17 @@ pub struct Config {
     pub connection_timeout_ms: u64,
     /// `num.partitions` and `default.replication.factor`.
     pub defaults: Defaults,
+    /// While this broker is the controller; `None`: never.
+    pub rebalance: Option<Rebalance>,
+}
+
+/// How leaderships go back to preferred replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rebalance {
+    /// `leader.imbalance.check.interval.seconds`, above 0.
+    pub every: Duration,
+    /// `leader.imbalance.per.broker.percentage`, 0 to 100.
+    pub imbalance_percentage: u32,
 }
 
 /// Connected, not registered: the cluster id is known, and nobody has been told of this broker yet.
@@ -122,6 +135,7 @@ impl<C: Connect> Opened<C> {
             first: self.first,
             registration: next,
             defaults: self.config.defaults,
+            rebalance: self.config.rebalance,
             membership,
             term,
             started,

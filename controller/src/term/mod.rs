@@ -8,11 +8,15 @@ use std::sync::Arc;
 use barnabas_controller_core::{
     AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
     CreatePartitions, CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults,
+    DrainProgress, ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
-use barnabas_types::{BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
+};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::service::Rebalance;
 use crate::zookeeper::ZooKeeper;
 
 /// Most requests and acknowledgements that wait for the owner task; whoever comes later waits for room.
@@ -27,6 +31,10 @@ pub(crate) enum TermEvent {
     CreatePartitions(CreatePartitions, oneshot::Sender<CreatePartitionsAnswer>),
     AlterConfig(AlterTopicConfig, oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(FailedReplicas, oneshot::Sender<Result<(), Condition>>),
+    /// A broker and its epoch; what its registration says now.
+    Drain((BrokerId, BrokerEpoch), bool, oneshot::Sender<Result<DrainProgress, Condition>>),
+    CanStop(BrokerId, oneshot::Sender<Result<StopVerdict, Condition>>),
+    Elect(ElectLeaders, oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
     Push(push::Ready),
 }
 
@@ -84,24 +92,26 @@ impl RunningTerm {
     }
 }
 
-/// Begins the term `epoch` of broker `me`: every write checks `/controller_epoch` at `epoch_version`.
-pub(crate) fn begin<Z: ZooKeeper>(
-    me: BrokerId,
-    epoch: ControllerEpoch,
-    epoch_version: i32,
-    client: Z,
-    defaults: Defaults,
-) -> RunningTerm {
+/// What a term begins with.
+pub(crate) struct Beginning<Z> {
+    pub(crate) me: BrokerId,
+    pub(crate) epoch: ControllerEpoch,
+    /// Every write checks `/controller_epoch` at this version.
+    pub(crate) epoch_version: i32,
+    pub(crate) client: Z,
+    pub(crate) defaults: Defaults,
+    pub(crate) rebalance: Option<Rebalance>,
+}
+
+/// Begins a term.
+pub(crate) fn begin<Z: ZooKeeper>(beginning: Beginning<Z>) -> RunningTerm {
+    let Beginning { epoch, defaults, .. } = beginning;
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let paused = watch::Sender::new(false);
     let brokers_changed = Arc::new(Notify::new());
     let configs_changed = Arc::new(Notify::new());
     let owner = owner::Owner::new(owner::Setting {
-        me,
-        epoch,
-        epoch_version,
-        client,
-        defaults,
+        beginning,
         inbox,
         to_inbox: sender.clone(),
         paused: paused.subscribe(),

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use barnabas_controller_core::{
     AlterPartitionAnswer, AlterTopicConfigAnswer, Controller, ControllerEvent,
-    CreatePartitionsAnswer, CreateTopicAnswer, Defaults, Effects, Note, RequestId, WriteId,
-    WriteOutcome,
+    CreatePartitionsAnswer, CreateTopicAnswer, DrainProgress, Effects, ElectLeadersAnswer,
+    Election, Note, RequestId, WriteId, WriteOutcome,
 };
 use barnabas_proto::znode::paths;
-use barnabas_types::{BrokerId, Condition, ControllerEpoch, Now, TopicId};
+use barnabas_types::{Condition, Now, TopicId};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::TermEvent;
 use super::push::Streams;
+use super::{Beginning, TermEvent};
 use crate::drive;
+use crate::service::Rebalance;
 use crate::translate::{
     ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
     WriteConfig, WritePartitions, WriteTopic, epoch_check,
@@ -32,12 +33,11 @@ const CONFIG_WRITES_MAX: usize = 4;
 /// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
 const CONFIRMATION_PATIENCE: Duration = Duration::from_secs(10);
 
+/// When a new controller first looks at the balance of leaderships, as Kafka does.
+const REBALANCE_FIRST: Duration = Duration::from_secs(5);
+
 pub(super) struct Setting<Z> {
-    pub(super) me: BrokerId,
-    pub(super) epoch: ControllerEpoch,
-    pub(super) epoch_version: i32,
-    pub(super) client: Z,
-    pub(super) defaults: Defaults,
+    pub(super) beginning: Beginning<Z>,
     pub(super) inbox: mpsc::Receiver<TermEvent>,
     pub(super) to_inbox: mpsc::Sender<TermEvent>,
     pub(super) paused: watch::Receiver<bool>,
@@ -64,6 +64,8 @@ enum Waiter {
     CreatePartitions(oneshot::Sender<CreatePartitionsAnswer>),
     AlterConfig(oneshot::Sender<AlterTopicConfigAnswer>),
     Failed(oneshot::Sender<Result<(), Condition>>),
+    Drain(oneshot::Sender<Result<DrainProgress, Condition>>),
+    Elect(oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
 }
 
 pub(super) struct Owner<Z> {
@@ -81,6 +83,9 @@ pub(super) struct Owner<Z> {
     config_writes: usize,
     reading_brokers: bool,
     brokers_stale: bool,
+    /// What waits for the read under way, and for the one after it. Bounded by the callers' requests, which wait for answers.
+    after_brokers: Vec<ControllerEvent>,
+    after_next_brokers: Vec<ControllerEvent>,
     reading_notices: bool,
     notices_stale: bool,
     waiting: BTreeMap<RequestId, Waiter>,
@@ -89,10 +94,33 @@ pub(super) struct Owner<Z> {
     resigned: bool,
 }
 
+/// Ticks whenever the balance of leaderships is to be looked at; with the percentage that is tolerated. The first time soon:
+/// the controller may change more often than the interval is long.
+fn rebalance_clock(rebalance: Rebalance) -> (tokio::time::Interval, u32) {
+    let first = tokio::time::Instant::now() + rebalance.every.min(REBALANCE_FIRST);
+    let mut clock = tokio::time::interval_at(first, rebalance.every);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    (clock, rebalance.imbalance_percentage)
+}
+
+async fn due(clock: &mut Option<(tokio::time::Interval, u32)>) -> u32 {
+    match clock {
+        Some((clock, imbalance_percentage)) => {
+            clock.tick().await;
+            *imbalance_percentage
+        }
+        None => std::future::pending().await,
+    }
+}
+
 impl<Z: ZooKeeper> Owner<Z> {
     pub(super) fn new(setting: Setting<Z>) -> Self {
         Self {
-            core: Controller::new(setting.me, setting.epoch, setting.defaults),
+            core: Controller::new(
+                setting.beginning.me,
+                setting.beginning.epoch,
+                setting.beginning.defaults,
+            ),
             begun: Instant::now(),
             tasks: JoinSet::new(),
             partition_batches: VecDeque::new(),
@@ -103,11 +131,17 @@ impl<Z: ZooKeeper> Owner<Z> {
             config_writes: 0,
             reading_brokers: false,
             brokers_stale: false,
+            after_brokers: Vec::new(),
+            after_next_brokers: Vec::new(),
             reading_notices: false,
             notices_stale: false,
             waiting: BTreeMap::new(),
             request_next: 1,
-            streams: Streams::new(setting.me, setting.epoch, setting.to_inbox.clone()),
+            streams: Streams::new(
+                setting.beginning.me,
+                setting.beginning.epoch,
+                setting.to_inbox.clone(),
+            ),
             resigned: false,
             setting,
         }
@@ -115,13 +149,18 @@ impl<Z: ZooKeeper> Owner<Z> {
 
     /// Runs until the term is over.
     pub(super) async fn run(mut self) {
-        let loaded =
-            match drive::run(&self.setting.client, Load::new(self.setting.defaults.topic)).await {
-                Ok(loaded) => loaded,
-                Err(error) => return self.give_up(&error),
-            };
+        let loaded = match drive::run(
+            &self.setting.beginning.client,
+            Load::new(self.setting.beginning.defaults.topic),
+        )
+        .await
+        {
+            Ok(loaded) => loaded,
+            Err(error) => return self.give_up(&error),
+        };
         self.loaded(loaded).await;
         self.read_notices();
+        let mut rebalance = self.setting.beginning.rebalance.map(rebalance_clock);
         while !self.resigned {
             if *self.setting.paused.borrow_and_update() {
                 if self.setting.paused.changed().await.is_err() {
@@ -134,6 +173,9 @@ impl<Z: ZooKeeper> Owner<Z> {
                 changed = self.setting.paused.changed() => if changed.is_err() { return },
                 () = self.setting.brokers_changed.notified() => self.read_brokers(),
                 () = self.setting.configs_changed.notified() => self.read_notices(),
+                imbalance_percentage = due(&mut rebalance) => {
+                    self.step(ControllerEvent::RebalanceDue { imbalance_percentage });
+                }
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
                     Ok(done) => self.task_done(done),
                     Err(error) => {
@@ -152,17 +194,18 @@ impl<Z: ZooKeeper> Owner<Z> {
     async fn loaded(&mut self, loaded: Loaded) {
         let Loaded { snapshot, problems, stale_marks } = loaded;
         for problem in problems {
-            tracing::warn!(target: "controller", controller_epoch = self.setting.epoch.0, "{problem}");
+            tracing::warn!(target: "controller", controller_epoch = self.setting.beginning.epoch.0, "{problem}");
         }
         for name in stale_marks {
             let delete = Op::Delete { path: paths::delete_topic(&name), version: None };
-            let multi = Request::Multi(vec![epoch_check(self.setting.epoch_version), delete]);
-            if let Err(error) = self.setting.client.submit(multi).await {
+            let multi =
+                Request::Multi(vec![epoch_check(self.setting.beginning.epoch_version), delete]);
+            if let Err(error) = self.setting.beginning.client.submit(multi).await {
                 tracing::warn!(target: "controller", topic = %name, %error, "a left-over deletion mark stays");
             }
         }
         tracing::info!(
-            target: "controller", controller_epoch = self.setting.epoch.0, brokers = snapshot.brokers.len(),
+            target: "controller", controller_epoch = self.setting.beginning.epoch.0, brokers = snapshot.brokers.len(),
             topics = snapshot.topics.len(), took_ms = self.now().0, "loaded the cluster from ZooKeeper"
         );
         self.step(ControllerEvent::Loaded(snapshot));
@@ -173,7 +216,7 @@ impl<Z: ZooKeeper> Owner<Z> {
     }
 
     fn give_up(&mut self, error: &GivenUp) {
-        tracing::warn!(target: "controller", controller_epoch = self.setting.epoch.0, %error, "resigning");
+        tracing::warn!(target: "controller", controller_epoch = self.setting.beginning.epoch.0, %error, "resigning");
         self.resigned = true;
     }
 
@@ -204,6 +247,32 @@ impl<Z: ZooKeeper> Owner<Z> {
             TermEvent::Failed(report, answer) => {
                 self.waiting.insert(request, Waiter::Failed(answer));
                 self.step(ControllerEvent::ReplicasFailed { request, report });
+            }
+            TermEvent::Drain((broker, epoch), draining, answer) => {
+                self.waiting.insert(request, Waiter::Drain(answer));
+                // Changes of a registration's content are not watched: whoever makes one says so.
+                let known = self.core.knows_draining(broker, epoch, draining);
+                let event =
+                    ControllerEvent::Drain { request, broker, broker_epoch: epoch, draining };
+                if known {
+                    self.step(event);
+                } else {
+                    self.after_reading_brokers(event);
+                }
+            }
+            TermEvent::CanStop(broker, answer) => {
+                let _ = answer.send(self.core.can_stop(broker));
+            }
+            TermEvent::Elect(elect, answer) => {
+                self.waiting.insert(request, Waiter::Elect(answer));
+                let unclean = matches!(elect.election, Election::Unclean { .. });
+                let event = ControllerEvent::ElectLeaders { request, elect };
+                // R39: a member that has come back is not to be overlooked.
+                if unclean {
+                    self.after_reading_brokers(event);
+                } else {
+                    self.step(event);
+                }
             }
             TermEvent::Push(ready) => {
                 if let Some(acked) = self.streams.ready(ready) {
@@ -262,6 +331,10 @@ impl<Z: ZooKeeper> Owner<Z> {
                             tracing::warn!(target: "controller", "{problem}");
                         }
                         self.step(ControllerEvent::Brokers(read.brokers));
+                        for event in std::mem::take(&mut self.after_brokers) {
+                            self.step(event);
+                        }
+                        self.after_brokers = std::mem::take(&mut self.after_next_brokers);
                         if std::mem::take(&mut self.brokers_stale) {
                             self.read_brokers();
                         }
@@ -277,6 +350,16 @@ impl<Z: ZooKeeper> Owner<Z> {
         self.step(ControllerEvent::Written { write, outcome });
     }
 
+    /// Steps an event once the registrations are read by a read that begins after this moment.
+    fn after_reading_brokers(&mut self, event: ControllerEvent) {
+        if self.reading_brokers {
+            self.after_next_brokers.push(event);
+        } else {
+            self.after_brokers.push(event);
+        }
+        self.read_brokers();
+    }
+
     /// One read at a time, so that what is older cannot overtake what is newer.
     fn read_brokers(&mut self) {
         if self.reading_brokers {
@@ -284,7 +367,7 @@ impl<Z: ZooKeeper> Owner<Z> {
             return;
         }
         self.reading_brokers = true;
-        let client = self.setting.client.clone();
+        let client = self.setting.beginning.client.clone();
         self.tasks
             .spawn(async move { Done::Brokers(drive::run(&client, ReadBrokers::default()).await) });
     }
@@ -296,8 +379,8 @@ impl<Z: ZooKeeper> Owner<Z> {
             return;
         }
         self.reading_notices = true;
-        let client = self.setting.client.clone();
-        let read = ReadConfigNotices::new(self.setting.epoch_version);
+        let client = self.setting.beginning.client.clone();
+        let read = ReadConfigNotices::new(self.setting.beginning.epoch_version);
         self.tasks.spawn(async move { Done::Notices(drive::run(&client, read).await) });
     }
 
@@ -318,10 +401,12 @@ impl<Z: ZooKeeper> Owner<Z> {
             confirmations_awaited,
             failed_answers,
             partitions_answers,
+            drain_answers,
+            elect_answers,
             resign,
             notes,
         } = effects;
-        let version = self.setting.epoch_version;
+        let version = self.setting.beginning.epoch_version;
         self.partition_batches.extend(WritePartitions::batches(version, partition_writes));
         self.topic_writes_waiting
             .extend(topic_writes.into_iter().map(|write| WriteTopic::new(version, write)));
@@ -369,6 +454,16 @@ impl<Z: ZooKeeper> Owner<Z> {
                 let _ = waiter.send(answer);
             }
         }
+        for (request, answer) in drain_answers {
+            if let Some(Waiter::Drain(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
+        for (request, answer) in elect_answers {
+            if let Some(Waiter::Elect(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(Ok(answer));
+            }
+        }
         self.resigned |= resign;
         for note in notes {
             self.log(&note);
@@ -380,28 +475,28 @@ impl<Z: ZooKeeper> Owner<Z> {
             && let Some(batch) = self.partition_batches.pop_front()
         {
             self.partition_multis += 1;
-            let client = self.setting.client.clone();
+            let client = self.setting.beginning.client.clone();
             self.tasks.spawn(async move { Done::Partitions(drive::run(&client, batch).await) });
         }
         while self.topic_writes < TOPIC_WRITES_MAX
             && let Some(write) = self.topic_writes_waiting.pop_front()
         {
             self.topic_writes += 1;
-            let client = self.setting.client.clone();
+            let client = self.setting.beginning.client.clone();
             self.tasks.spawn(async move { Done::Topic(drive::run(&client, write).await) });
         }
         while self.config_writes < CONFIG_WRITES_MAX
             && let Some(write) = self.config_writes_waiting.pop_front()
         {
             self.config_writes += 1;
-            let client = self.setting.client.clone();
+            let client = self.setting.beginning.client.clone();
             self.tasks.spawn(async move { Done::Config(drive::run(&client, write).await) });
         }
     }
 
     /// One line of the state-change log: always with the partition and its epochs as they now are.
     fn log(&self, note: &Note) {
-        let controller_epoch = self.setting.epoch.0;
+        let controller_epoch = self.setting.beginning.epoch.0;
         let Some(partition) = &note.partition else {
             if note.warn {
                 tracing::warn!(target: "state_change", controller_epoch, "{}", note.text);

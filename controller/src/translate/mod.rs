@@ -5,6 +5,7 @@
 
 mod candidate;
 mod configs;
+mod draining;
 mod grow;
 #[cfg(test)]
 mod grow_tests;
@@ -17,6 +18,7 @@ mod topics;
 
 pub use candidate::{CandidateCall, base_tree_requests, race_ops, registration_of};
 pub use configs::{ConfigNotices, ReadConfigNotices, WriteConfig};
+pub use draining::{MarkDraining, Renewed};
 pub use load::{Load, Loaded, ReadBrokers, Registrations};
 pub use partitions::{PARTITION_WRITES_MAX, WritePartitions, partition_write_ops};
 pub use producer_ids::TakeProducerIds;

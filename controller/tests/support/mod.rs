@@ -33,6 +33,7 @@ pub fn config(id: i32, connect: &str) -> Config {
             default_replication_factor: 1,
             topic: TopicConfig::default(),
         },
+        rebalance: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset};
 
 /// A condition that ends a request without success. The text says what is wrong and, where there is one, the remedy.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Condition {
     /// This broker does not lead the partition (any more).

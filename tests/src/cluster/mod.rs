@@ -31,6 +31,8 @@ pub struct Options {
     pub brokers: i32,
     /// `zookeeper.session.timeout.ms`.
     pub session_timeout_ms: u32,
+    /// `controlled.shutdown.max.wait.ms`: how long a broker that is asked to end waits until others lead.
+    pub shutdown_wait_ms: u32,
     /// More lines for every broker's configuration.
     pub config: String,
     /// Whether a proxy stands before each broker's two listeners and before its ZooKeeper.
@@ -60,6 +62,7 @@ impl Default for Options {
         Self {
             brokers: 3,
             session_timeout_ms: 3_000,
+            shutdown_wait_ms: 2_000,
             config: "replica.lag.time.max.ms: 2000\n".to_owned(),
             proxied: false,
             log_dirs: 1,
@@ -161,11 +164,13 @@ impl Cluster {
             .collect();
         let text = format!(
             "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
-             http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\nlog.dirs: {}\n{advertised}{}",
+             http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\n\
+             controlled.shutdown.max.wait.ms: {}\nlog.dirs: {}\n{advertised}{}",
             ports.kafka,
             ports.admin,
             ports.http,
             options.session_timeout_ms,
+            options.shutdown_wait_ms,
             log_dirs.join(","),
             options.config,
         );

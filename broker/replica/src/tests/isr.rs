@@ -295,3 +295,50 @@ fn r9_an_earlier_attempt_that_lands_without_a_proposed_follower_proposes_it_agai
     // The refused attempt {1, 2} is applied after all.
     assert_eq!(proposed(&rig.isr(&[1, 2])), Some(vec![1, 2, 3]));
 }
+
+#[test]
+fn r26_a_draining_follower_is_not_proposed_until_it_drains_no_more() {
+    let mut rig = Rig::leader(&[1]);
+    let draining =
+        |ids: &[i32]| Event::Draining { brokers: ids.iter().copied().map(BrokerId).collect() };
+    rig.step(draining(&[2]));
+    assert_eq!(proposed(&rig.fetch(2, 0)), None);
+    assert_eq!(rig.pass_ms(3 * LAG_MS).propose, None, "nor later");
+    assert_eq!(rig.replica.maximal_isr(), [BrokerId(1)], "nobody waits for it");
+    assert_eq!(proposed(&rig.fetch(3, 0)), Some(vec![1, 3]), "others are");
+    rig.isr(&[1, 3]);
+    assert_eq!(
+        proposed(&rig.step(draining(&[]))),
+        Some(vec![1, 3, 2]).map(|mut v| {
+            v.sort();
+            v
+        })
+    );
+}
+
+#[test]
+fn r26_a_proposal_that_was_refused_because_of_a_drain_is_withdrawn() {
+    let mut rig = Rig::leader(&[1]);
+    rig.fetch(2, 0);
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Refused(Condition::IneligibleReplica(
+        BrokerId(2),
+    ))));
+    rig.step(Event::Draining { brokers: vec![BrokerId(2)] });
+    assert_eq!(rig.replica.maximal_isr().len(), 2, "an attempt may still be applied (R9)");
+    rig.now += 100;
+    assert_eq!(proposed(&rig.step(Event::Tick)), Some(vec![1]));
+    rig.isr(&[1]);
+    assert_eq!(rig.replica.maximal_isr(), [BrokerId(1)]);
+    assert_eq!(rig.pass_ms(3 * LAG_MS).propose, None, "and not made again");
+}
+
+#[test]
+fn r39_a_replica_that_leads_without_having_been_a_member_says_so() {
+    let led = |members: &[i32]| {
+        let mut rig = Rig::new(log(7, &[(1, 0)]));
+        rig.state(push(-1, 2, 2, members));
+        rig.state(push(1, 3, 3, &[1])).led_uncleanly
+    };
+    assert_eq!(led(&[2]), Some(Offset(7)));
+    assert_eq!(led(&[1]), None);
+}

@@ -43,6 +43,7 @@ impl Agent {
         for name in &gone {
             self.delete_topic(name, mine);
         }
+        self.tell_draining();
         let mut touched = Vec::new();
         for (name, topic) in &update.delta.topics {
             for (index, partition) in &topic.partitions {
@@ -64,6 +65,26 @@ impl Agent {
         self.opening_over();
         self.consider_tail_mark(mine);
         Ok(touched.into_iter().filter_map(|(tp, ..)| self.report(tp)).collect())
+    }
+
+    /// Tells the replicas here which brokers are draining, if that has changed (R26).
+    fn tell_draining(&mut self) {
+        let image = self.node.view.image();
+        let draining = image.brokers.iter().filter(|(_, b)| b.draining).map(|(id, _)| *id);
+        let draining: Vec<_> = draining.collect();
+        if draining == self.draining {
+            return;
+        }
+        self.draining = draining;
+        for hosted in self.node.partitions.all() {
+            self.tell_one_draining(&hosted);
+        }
+    }
+
+    pub(super) fn tell_one_draining(&self, hosted: &Arc<Hosted>) {
+        let mut after = Aftermath::default();
+        hosted.draining(self.node.now(), self.draining.clone(), &mut after);
+        self.settle(hosted, after);
     }
 
     /// Brings one partition to the pushed state, if it is hosted here.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use barnabas_proto::convert::{Report, StateUpdate};
 use barnabas_types::{
-    BrokerEpoch, Condition, ControllerEpoch, Incarnation, LeaderEpoch, PartitionEpoch,
+    BrokerEpoch, BrokerId, Condition, ControllerEpoch, Incarnation, LeaderEpoch, PartitionEpoch,
     TopicPartition,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -111,6 +111,8 @@ pub struct Agent {
     failed: BTreeMap<TopicPartition, Failed>,
     /// Whoever registers the broker listens.
     tail_lost: watch::Sender<TailMark>,
+    /// Draining brokers, as the replicas here were told (R26).
+    draining: Vec<BrokerId>,
     swept: bool,
     /// Directories whose checkpoints could not be written the last time.
     checkpoints_fail: Vec<usize>,
@@ -147,6 +149,7 @@ impl Agent {
             tombstones: BTreeMap::new(),
             failed: BTreeMap::new(),
             tail_lost,
+            draining: Vec::new(),
             swept: false,
             checkpoints_fail: Vec::new(),
         }

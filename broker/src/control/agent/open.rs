@@ -160,6 +160,7 @@ impl Agent {
             hosted.registered(self.node.now(), broker_epoch, &mut after);
             self.settle(&hosted, after);
         }
+        self.tell_one_draining(&hosted);
         self.node.partitions.insert(hosted);
     }
 

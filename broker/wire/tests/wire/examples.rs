@@ -32,6 +32,7 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::DescribeConfigs => frame(version, &describe_configs(version)),
         ApiKey::AlterConfigs => frame(version, &alter_configs()),
         ApiKey::CreatePartitions => frame(version, &create_partitions()),
+        ApiKey::ElectLeaders => frame(version, &elect_leaders(version)),
         ApiKey::IncrementalAlterConfigs => frame(version, &incremental_alter_configs()),
         ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
     }
@@ -239,6 +240,17 @@ fn create_partitions() -> CreatePartitionsRequest {
         });
         request.topics.push(topic);
     }
+    request
+}
+
+fn elect_leaders(version: i16) -> ElectLeadersRequest {
+    let mut request = ElectLeadersRequest::default();
+    request.election_type = i8::from(version >= 1);
+    let mut topic = elect_leaders_request::TopicPartitions::default();
+    topic.topic = "orders".into();
+    topic.partitions = vec![0, 3];
+    request.topic_partitions = Some(vec![topic]);
+    request.timeout_ms = 9000;
     request
 }
 

@@ -45,7 +45,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         [&fetch_v11_head[..], &[0; 4], &[0xff; 4], &[0, 0, 0, 1, 0, 1, b't'], &MAX].concat();
     let fifty_million =
         [&[0xff, 0xff, 0, 1, 0, 0, 0, 1][..], &50_000_000_i32.to_be_bytes()].concat();
-    let table: [(ApiKey, i16, Vec<u8>); 17] = [
+    let table: [(ApiKey, i16, Vec<u8>); 18] = [
         (ApiKey::Produce, 8, produce_v8),
         (ApiKey::Produce, 9, produce_v9),
         (ApiKey::Produce, 8, produce_nested),
@@ -62,6 +62,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         (ApiKey::DescribeConfigs, 1, MAX.to_vec()),
         (ApiKey::AlterConfigs, 0, MAX.to_vec()),
         (ApiKey::CreatePartitions, 0, MAX.to_vec()),
+        (ApiKey::ElectLeaders, 0, MAX.to_vec()),
         (ApiKey::IncrementalAlterConfigs, 1, varint_max.to_vec()),
     ];
     for (key, version, body) in table {
@@ -160,6 +161,7 @@ fn each_key_has_its_own_frame_limit() {
         (ApiKey::DescribeConfigs, 1, 1024 * 1024),
         (ApiKey::AlterConfigs, 0, 1024 * 1024),
         (ApiKey::CreatePartitions, 0, 1024 * 1024),
+        (ApiKey::ElectLeaders, 0, 1024 * 1024),
         (ApiKey::IncrementalAlterConfigs, 0, 1024 * 1024),
         (ApiKey::ReplicaFetch, 0, 3000),
     ];

@@ -108,6 +108,23 @@ fn settings_are_written_at_every_version() {
         },
         CreatePartitionsResponse::default,
     );
+    round_trip::<ElectLeadersRequest>(
+        ApiKey::ElectLeaders,
+        |version| {
+            let mut response = ElectLeadersResponse::default();
+            response.error_code = if version >= 1 { 41 } else { 0 };
+            let mut topic = elect_leaders_response::ReplicaElectionResult::default();
+            topic.topic = "orders".into();
+            let mut partition = elect_leaders_response::PartitionResult::default();
+            partition.partition_id = 3;
+            partition.error_code = 84;
+            partition.error_message = Some("it leads".into());
+            topic.partition_result.push(partition);
+            response.replica_election_results.push(topic);
+            response
+        },
+        ElectLeadersResponse::default,
+    );
     round_trip::<IncrementalAlterConfigsRequest>(
         ApiKey::IncrementalAlterConfigs,
         |_| {

@@ -1,0 +1,160 @@
+//! `barnabas broker list`, `drain`, `undrain` and `can-stop`.
+
+use barnabas_proto::v1::can_stop_broker_response::Result as CanStop;
+use barnabas_proto::v1::drain_response::Result as Drained;
+use barnabas_proto::v1::{CanStopBrokerRequest, Obstruction, SetBrokerDrainingRequest};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::ask::{ask, empty_answer, failure};
+use super::cluster::{BROKER_COLUMNS, broker, cluster};
+use super::table::{print_json, table};
+use super::topic::counted;
+use super::{Asking, CliError};
+
+#[derive(Subcommand, Debug)]
+pub(super) enum BrokerVerb {
+    /// List the live brokers.
+    List {
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Let a broker lead nothing and leave every ISR, until it is undrained or registers again.
+    Drain(OneBroker),
+    /// Let a drained broker join ISRs and lead again.
+    Undrain(OneBroker),
+    /// Tell whether a broker may be stopped without a partition being left without a leader or under min.insync.replicas.
+    /// Exit codes: 0 yes, 4 not now, 5 never as things are.
+    CanStop(OneBroker),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct OneBroker {
+    /// Which broker.
+    #[arg(value_name = "ID")]
+    id: i32,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+const OBSTRUCTION_COLUMNS: [&str; 4] = ["topic", "partition", "never", "reason"];
+
+impl BrokerVerb {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::List { asking } => list(&asking),
+            Self::Drain(one) => one.drain(true),
+            Self::Undrain(one) => one.drain(false),
+            Self::CanStop(one) => one.can_stop(),
+        }
+    }
+}
+
+fn list(asking: &Asking) -> Result<(), CliError> {
+    let brokers: Vec<Value> = cluster(asking)?.brokers.iter().map(broker).collect();
+    if asking.json {
+        print_json(&Value::Array(brokers));
+    } else {
+        say!("{}", table(&BROKER_COLUMNS, &brokers).trim_end());
+    }
+    Ok(())
+}
+
+fn obstructions(of: Vec<Obstruction>) -> Vec<Value> {
+    let row = |o: Obstruction| json!({"topic": o.topic, "partition": o.partition, "never": o.never, "reason": o.reason});
+    of.into_iter().map(row).collect()
+}
+
+fn show(partitions: u32, rows: &[Value]) {
+    if !rows.is_empty() {
+        say!("{}", table(&OBSTRUCTION_COLUMNS, rows).trim_end());
+    }
+    let more = usize::try_from(partitions).unwrap_or(usize::MAX).saturating_sub(rows.len());
+    if more > 0 {
+        say!("and {more} more");
+    }
+}
+
+impl OneBroker {
+    fn drain(self, draining: bool) -> Result<(), CliError> {
+        let id = self.id;
+        let request = SetBrokerDrainingRequest { broker_id: id, draining, forwarded: false };
+        let answer =
+            ask(
+                &self.asking,
+                |mut client| async move { client.set_broker_draining(request).await },
+            )?;
+        let progress = match answer.result {
+            Some(Drained::Progress(progress)) => progress,
+            Some(Drained::Failure(refused)) => return Err(failure(&refused)),
+            None => return Err(empty_answer(&self.asking)),
+        };
+        let rows = obstructions(progress.obstructions);
+        if self.asking.json {
+            print_json(&json!({
+                "id": id, "draining": draining, "may_stop": progress.may_stop,
+                "partitions": progress.partitions, "obstructions": rows,
+            }));
+            return Ok(());
+        }
+        if !draining {
+            say!("broker {id} is no longer draining");
+            return Ok(());
+        }
+        let left = counted(i64::from(progress.partitions), "partition");
+        say!("broker {id} is draining; {left} left");
+        show(progress.partitions, &rows);
+        Ok(())
+    }
+
+    fn can_stop(self) -> Result<(), CliError> {
+        let id = self.id;
+        let request = CanStopBrokerRequest { broker_id: id, forwarded: false };
+        let answer =
+            ask(&self.asking, |mut client| async move { client.can_stop_broker(request).await })?;
+        let verdict = match answer.result {
+            Some(CanStop::Verdict(verdict)) => verdict,
+            Some(CanStop::Failure(refused)) => return Err(failure(&refused)),
+            None => return Err(empty_answer(&self.asking)),
+        };
+        let rows = obstructions(verdict.obstructions);
+        let (word, number) = (answer_of(verdict.partitions, verdict.never), verdict.partitions);
+        if self.asking.json {
+            print_json(&json!({
+                "id": id, "can_stop": word, "partitions": number, "obstructions": rows,
+            }));
+        } else {
+            say!("{word}");
+            show(number, &rows);
+        }
+        let text = format!(
+            "broker {id} cannot be stopped: {} would be left without a leader or under min.insync.replicas",
+            counted(i64::from(number), "partition")
+        );
+        match word {
+            "yes" => Ok(()),
+            "never" => Err(CliError::Never(format!("{text}, and waiting does not help"))),
+            _ => Err(CliError::NotNow(text)),
+        }
+    }
+}
+
+fn answer_of(partitions: u32, never: bool) -> &'static str {
+    match (partitions, never) {
+        (0, _) => "yes",
+        (_, true) => "never",
+        (_, false) => "not now",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_is_said_only_of_what_stands_in_the_way() {
+        assert_eq!(answer_of(0, false), "yes");
+        assert_eq!(answer_of(2, false), "not now");
+        assert_eq!(answer_of(2, true), "never");
+    }
+}
