@@ -423,7 +423,7 @@ fn sync() -> TopicConfig {
 
 fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
     let cluster_id = ClusterId("bench".into());
-    let view = Arc::new(View::new(me, cluster_id.clone()));
+    let view = Arc::new(View::new(me, cluster_id.clone(), Vec::new().into()));
     let membership = Membership { broker_epoch: Some(epoch), ..Membership::default() };
     let membership = watch::channel(membership).1;
     let handle = ControllerHandle::absent();
@@ -433,6 +433,7 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         replica_fetch_wait_max_ms: 500,
         replica_fetch_max_bytes: 1 << 20,
         replica_fetch_response_max_bytes: 10 << 20,
+        auto_create_topics: false,
         socket_request_max_bytes: 10 << 20,
         shown: Vec::new().into(),
     };

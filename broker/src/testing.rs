@@ -41,7 +41,7 @@ pub(crate) fn node() -> Arc<Node> {
 /// A broker, registered, on the present runtime.
 pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
     let cluster_id = ClusterId(CLUSTER.into());
-    let view = Arc::new(View::new(me, cluster_id.clone()));
+    let view = Arc::new(View::new(me, cluster_id.clone(), Vec::new().into()));
     let membership = Membership { broker_epoch: Some(epoch_of(me)), ..Membership::default() };
     let membership = watch::channel(membership).1;
     let controller =
@@ -54,6 +54,7 @@ pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
             replica_fetch_wait_max_ms: 500,
             replica_fetch_max_bytes: 1 << 20,
             replica_fetch_response_max_bytes: 10 << 20,
+            auto_create_topics: true,
             socket_request_max_bytes: 10 << 20,
             shown: Vec::new().into(),
         },

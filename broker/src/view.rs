@@ -3,16 +3,22 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use barnabas_controller::ClusterView;
+use barnabas_proto::v1;
+use barnabas_types::broker_settings::is_dynamic;
 use tokio::sync::watch;
 
 use barnabas_types::{
     BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicName,
 };
 
+use crate::config::{Shown, Source, values};
+
 /// The newest image. Written by the control agent alone, read by everybody.
 pub struct View {
     me: BrokerId,
     cluster_id: ClusterId,
+    /// Every setting of this broker, as its file has them.
+    shown: Arc<[Shown]>,
     image: RwLock<Arc<ClusterImage>>,
     changes: watch::Sender<u64>,
 }
@@ -30,6 +36,30 @@ impl ClusterView for View {
         self.cluster_id.clone()
     }
 
+    fn settings(&self, cluster_default: bool) -> Vec<v1::BrokerSetting> {
+        let settings = &self.image().broker_settings;
+        if cluster_default {
+            let stored = settings.get(&None).into_iter().flatten();
+            let one = |(name, value): (&String, &String)| v1::BrokerSetting {
+                name: name.clone(),
+                value: Some(value.clone()),
+                source: Source::Cluster.name().to_owned(),
+                read_only: false,
+            };
+            return stored.map(one).collect();
+        }
+        let one = |shown: &Shown| {
+            let (source, value) = values(shown, settings, self.me).swap_remove(0);
+            v1::BrokerSetting {
+                name: shown.name.to_owned(),
+                value,
+                source: source.name().to_owned(),
+                read_only: !is_dynamic(shown.name),
+            }
+        };
+        self.shown.iter().map(one).collect()
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -38,8 +68,8 @@ impl ClusterView for View {
 impl View {
     /// Nothing is known yet.
     #[must_use]
-    pub fn new(me: BrokerId, cluster_id: ClusterId) -> Self {
-        Self { me, cluster_id, image: RwLock::default(), changes: watch::Sender::new(0) }
+    pub fn new(me: BrokerId, cluster_id: ClusterId, shown: Arc<[Shown]>) -> Self {
+        Self { me, cluster_id, shown, image: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
     /// The present image; cheap.

@@ -32,9 +32,8 @@ pub mod translate;
 pub mod zookeeper;
 
 pub use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions, Defaults,
-    DrainProgress, ElectLeaders, ElectLeadersAnswer, ElectPartition, Election, Obstruction,
-    StopVerdict,
+    AlterConfig, AlterPartitionAnswer, AlteredConfig, CreatePartitions, Defaults, DrainProgress,
+    ElectLeaders, ElectLeadersAnswer, ElectPartition, Election, Obstruction, StopVerdict,
 };
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;

@@ -9,7 +9,7 @@ use barnabas_controller::zookeeper::{
     Connect, CreateMode, Memory, Op, Request, SessionEvent, ZooKeeper,
 };
 use barnabas_controller::{
-    AdminService, AlterTopicConfig, ClusterView, ControllerClient, ControllerControlService, Error,
+    AdminService, AlterConfig, ClusterView, ControllerClient, ControllerControlService, Error,
     NewTopic, Running, open_with,
 };
 use barnabas_controller_core::SessionId;
@@ -18,8 +18,8 @@ use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::znode::paths;
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterImage, Condition, ControllerEpoch, FailedReplicas, FlushMode,
-    LeaderEpoch, PartitionEpoch, TopicName, TopicPartition, topic_config::SettingChange,
+    BrokerEpoch, BrokerId, ClusterImage, Condition, ConfigEntity, ControllerEpoch, FailedReplicas,
+    FlushMode, LeaderEpoch, PartitionEpoch, TopicName, TopicPartition, topic_config::SettingChange,
 };
 use tokio::sync::watch;
 
@@ -446,6 +446,9 @@ async fn brokers_take_distinct_blocks_of_producer_ids() {
         fn cluster_id(&self) -> barnabas_types::ClusterId {
             barnabas_types::ClusterId::default()
         }
+        fn settings(&self, _: bool) -> Vec<v1::BrokerSetting> {
+            Vec::new()
+        }
         fn changes(&self) -> watch::Receiver<u64> {
             watch::channel(0).1
         }
@@ -494,6 +497,9 @@ impl ClusterView for ToldView {
     }
     fn cluster_id(&self) -> barnabas_types::ClusterId {
         barnabas_types::ClusterId("c".into())
+    }
+    fn settings(&self, _: bool) -> Vec<v1::BrokerSetting> {
+        Vec::new()
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -566,9 +572,9 @@ async fn any_broker_takes_a_creation_and_the_controller_does_it() {
     assert!(error.to_string().contains("did you mean min.insync.replicas?"), "{error}");
 }
 
-fn alter(key: &str, change: SettingChange) -> AlterTopicConfig {
-    AlterTopicConfig {
-        name: name(),
+fn alter(key: &str, change: SettingChange) -> AlterConfig {
+    AlterConfig {
+        entity: ConfigEntity::Topic(name()),
         replace: false,
         changes: vec![(key.to_owned(), change)],
         validate_only: false,
@@ -583,7 +589,7 @@ async fn r37_settings_are_changed_live_by_any_broker_and_outlive_their_controlle
     let client = &served[(controller + 1) % 3].client;
     client.create_topic(topic(3)).await.unwrap();
     let sync = alter("flush.mode", SettingChange::Set("sync".into()));
-    let altered = client.alter_topic_config(sync).await.unwrap();
+    let altered = client.alter_config(sync).await.unwrap();
     assert_eq!(altered.unconfirmed, [], "every leader has it");
     let sync = |told: &Told| {
         let topic = told.image.topics.get(&name());
@@ -597,7 +603,7 @@ async fn r37_settings_are_changed_live_by_any_broker_and_outlive_their_controlle
         ("retention.ms".to_owned(), "5".to_owned()),
         ("flush.mode".to_owned(), "sync".to_owned()),
     ]);
-    let data = barnabas_proto::znode::write_topic_config(&other);
+    let data = barnabas_proto::znode::write_config(&other);
     let path = paths::topic_config(&name());
     let notice = Op::Create {
         path: format!("{}/config_change_0000000007", paths::CONFIG_CHANGES),
@@ -612,7 +618,7 @@ async fn r37_settings_are_changed_live_by_any_broker_and_outlive_their_controlle
 
     memory.expire(owner(&memory, paths::CONTROLLER).unwrap());
     let delete = alter("retention.ms", SettingChange::Delete);
-    let altered = client.alter_topic_config(delete).await.unwrap();
+    let altered = client.alter_config(delete).await.unwrap();
     assert_eq!(altered.overrides.len(), 1, "what was stored is built upon");
     for broker in &served {
         until(&mut broker.told.clone(), |told| {
@@ -620,8 +626,65 @@ async fn r37_settings_are_changed_live_by_any_broker_and_outlive_their_controlle
         })
         .await;
     }
-    let error = client.alter_topic_config(alter("no", SettingChange::Delete)).await.unwrap_err();
+    let error = client.alter_config(alter("no", SettingChange::Delete)).await.unwrap_err();
     assert!(error.to_string().contains("unknown topic setting 'no'"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_the_cluster_reach_topics_and_brokers_and_outlive_their_controller() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    let (controller, _) = the_controller(&mut brokers).await;
+    let client = &served[(controller + 1) % 3].client;
+    client.create_topic(topic(3)).await.unwrap();
+    let set = |entity, key: &str, value: &str| AlterConfig {
+        entity,
+        ..alter(key, SettingChange::Set(value.into()))
+    };
+    let all = ConfigEntity::Broker(None);
+    let altered = client.alter_config(set(all.clone(), "log.retention.ms", "5")).await.unwrap();
+    assert_eq!(altered.unconfirmed, [], "every broker has it");
+    let one = ConfigEntity::Broker(Some(broker_id(0)));
+    client.alter_config(set(one, "log.cleaner.backoff.ms", "7")).await.unwrap();
+    let told = |told: &Told| {
+        let image = &told.image;
+        let of = |broker, key: &str| image.broker_settings.get(&broker)?.get(key).cloned();
+        image.topics.get(&name()).is_some_and(|t| t.config.retention_ms == 5)
+            && of(None, "log.retention.ms").as_deref() == Some("5")
+            && of(Some(broker_id(0)), "log.cleaner.backoff.ms").as_deref() == Some("7")
+    };
+    for broker in &served {
+        until(&mut broker.told.clone(), told).await;
+    }
+    memory.expire(owner(&memory, paths::CONTROLLER).unwrap());
+    // What is loaded by the next controller is built upon, and new topics have it too.
+    let altered = client.alter_config(set(all.clone(), "log.flush.mode", "sync")).await.unwrap();
+    assert_eq!(altered.overrides.len(), 2);
+    let both = |told: &Told| {
+        let config = told.image.topics.get(&name()).map(|t| t.config);
+        config.is_some_and(|c| c.retention_ms == 5 && c.flush_mode == FlushMode::Sync)
+    };
+    for broker in &served {
+        until(&mut broker.told.clone(), both).await;
+    }
+    let error = client.alter_config(set(all, "broker.id", "5")).await.unwrap_err();
+    assert!(error.to_string().contains("a broker's file"), "{error}");
+
+    // Kafka's tools write the settings, then a notice.
+    let data = barnabas_proto::znode::write_config(&BTreeMap::new());
+    let notice = Op::Create {
+        path: format!("{}/config_change_0000000008", paths::CONFIG_CHANGES),
+        data: br#"{"version":2,"entity_path":"brokers/<default>"}"#.to_vec(),
+        mode: CreateMode::Persistent,
+    };
+    let path = paths::config(&ConfigEntity::Broker(None));
+    let (outside, _events) = memory.connect().await.unwrap();
+    let ops = vec![Op::Set { path, data, version: None }, notice];
+    outside.submit(Request::Multi(ops)).await.unwrap();
+    until(&mut served[0].told.clone(), |told| {
+        told.image.topics[&name()].config.flush_mode == FlushMode::Async
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

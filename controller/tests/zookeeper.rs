@@ -9,7 +9,7 @@ use barnabas_controller::zookeeper::{
 };
 use barnabas_controller::{Error, NewTopic, Running, open, open_with};
 use barnabas_proto::znode::paths;
-use barnabas_types::{BrokerId, ControllerEpoch, TopicName};
+use barnabas_types::{BrokerId, ControllerEpoch, TopicImage, TopicName};
 use tokio::sync::mpsc;
 
 mod support;
@@ -282,9 +282,13 @@ async fn topics_are_written_in_kafkas_layout_and_survive_the_controller() {
     brokers.remove(index).stop().await;
     let survivor = if index == 0 { &mut two } else { &mut one };
     let name = TopicName::new("orders").unwrap();
+    // The first push may come before the leaders are moved.
     let told = until(&mut survivor.told, |told| {
+        let moved = |topic: &TopicImage| {
+            topic.partitions.values().all(|p| p.state.leader.is_some_and(|l| l != controller))
+        };
         told.image.controller.is_some_and(|(id, _)| id != controller)
-            && told.image.topics.contains_key(&name)
+            && told.image.topics.get(&name).is_some_and(moved)
     })
     .await;
     let read = &told.image.topics[&name];

@@ -76,7 +76,23 @@ if what == "alter":
     broker = describe(ResourceType.BROKER, "1")
     assert broker["broker.id"].value == "1" and broker["broker.id"].is_read_only, broker["broker.id"]
     resource = ConfigResource(ResourceType.BROKER, "1", set_config={"num.partitions": "2"})
-    refused(KafkaError.INVALID_REQUEST, "file", lambda: admin.alter_configs([resource])[resource].result())
+    refused(KafkaError.INVALID_CONFIG, "a broker's file", lambda: admin.alter_configs([resource])[resource].result())
+    resource = ConfigResource(ResourceType.BROKER, "1", set_config={"log.retention.ms": "2"})
+    refused(KafkaError.INVALID_CONFIG, "for the cluster", lambda: admin.alter_configs([resource])[resource].result())
+    backoff = broker["log.cleaner.backoff.ms"]
+    assert (backoff.value, backoff.is_read_only) == ("15000", False), backoff
+    resource = ConfigResource(ResourceType.BROKER, "1", set_config={"log.cleaner.backoff.ms": "2000"})
+    admin.alter_configs([resource])[resource].result()
+    backoff = describe(ResourceType.BROKER, "1")["log.cleaner.backoff.ms"]
+    assert (backoff.value, ConfigSource(backoff.source)) == ("2000", ConfigSource.DYNAMIC_BROKER_CONFIG), backoff
+elif what == "cluster":
+    # What is stored for the cluster holds for topics that do not say.
+    shared = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    topic = shown(describe(ResourceType.TOPIC, "t"))
+    assert topic["retention.ms"] == ("777000", shared), topic["retention.ms"]
+    assert topic["segment.ms"] == ("5000000", TOPIC), topic["segment.ms"]
+    broker = shown(describe(ResourceType.BROKER, "1"))
+    assert broker["log.retention.ms"] == ("777000", shared), broker["log.retention.ms"]
 else:
     after = describe(ResourceType.TOPIC, "t")
     expected = dict(pair.split("=", 1) for pair in sys.argv[3:])

@@ -13,6 +13,8 @@ macro_rules! say {
 mod ask;
 mod broker;
 mod cluster;
+mod config;
+mod delete_records;
 mod leader;
 mod log;
 mod partitions;
@@ -48,6 +50,9 @@ enum Noun {
     /// Elect leaders of partitions.
     #[command(subcommand)]
     Leader(leader::LeaderVerb),
+    /// Show and change settings of brokers.
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -123,6 +128,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Topic(verb) => verb.run(),
         Noun::Cluster(verb) => verb.run(),
         Noun::Leader(verb) => verb.run(),
+        Noun::Config(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
     };
     match outcome {
@@ -185,5 +191,13 @@ mod tests {
             parse(&["topic", "create", "t", "--assignment", "0:1,2", "--partitions", "1"]).is_err()
         );
         assert!(parse(&["topic", "create", "t", "--assignment", "0:x"]).is_err());
+        let delete = ["topic", "delete-records", "t", "--partition", "0", "--before"];
+        assert!(parse(&[&delete[..], &["-1"]].concat()).is_ok());
+        assert!(parse(&[&delete[..], &["-2"]].concat()).is_err());
+        assert!(parse(&["config", "describe", "--broker", "1"]).is_ok());
+        assert!(parse(&["config", "alter", "--cluster-default", "--config", "a=b"]).is_ok());
+        assert!(parse(&["config", "alter", "--cluster-default"]).is_err());
+        assert!(parse(&["config", "describe", "--broker", "1", "--cluster-default"]).is_err());
+        assert!(parse(&["config", "describe"]).is_err());
     }
 }

@@ -1,10 +1,11 @@
-//! A topic's settings on the command line: `barnabas topic alter`, and how `describe` shows them.
+//! Settings on the command line: `barnabas topic alter`, `barnabas config`, and how `topic describe` shows a topic's.
 
 use std::collections::BTreeMap;
 
-use barnabas_proto::v1::alter_topic_config_response::Result as Altered;
+use barnabas_proto::v1::alter_config_request::Entity;
+use barnabas_proto::v1::alter_config_response::Result as Altered;
 use barnabas_proto::v1::setting_change::Change;
-use barnabas_proto::v1::{AlterTopicConfigRequest, SettingChange, Topic};
+use barnabas_proto::v1::{AlterConfigRequest, AlteredConfig, SettingChange, Topic};
 use barnabas_types::TopicConfig;
 use barnabas_types::topic_config::SETTINGS;
 use clap::Args;
@@ -18,6 +19,15 @@ use super::{Asking, CliError, key_value};
 pub(super) struct AlterArgs {
     /// The topic.
     name: String,
+    #[command(flatten)]
+    changes: Changes,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// What shall become of settings.
+#[derive(Args, Debug)]
+pub(super) struct Changes {
     /// A setting and its new value, such as retention.ms=3600000; may be repeated.
     #[arg(
         long = "config",
@@ -26,69 +36,95 @@ pub(super) struct AlterArgs {
         required_unless_present = "deleted"
     )]
     set: Vec<(String, String)>,
-    /// A setting that the topic shall no longer have: the brokers' default holds again; may be repeated.
+    /// A setting that shall no longer be set here: what is above it holds again; may be repeated.
     #[arg(long = "delete-config", value_name = "K")]
     deleted: Vec<String>,
     /// Check everything and change nothing.
     #[arg(long)]
-    validate_only: bool,
-    #[command(flatten)]
-    asking: Asking,
+    pub(super) validate_only: bool,
 }
 
 pub(super) fn alter(args: AlterArgs) -> Result<(), CliError> {
-    let AlterArgs { name, set, deleted, validate_only, asking } = args;
+    let AlterArgs { name, changes, asking } = args;
+    let validate_only = changes.validate_only;
+    let altered = match change(Entity::Topic(name.clone()), changes, &asking)? {
+        Altered::Altered(altered) => altered,
+        Altered::Failure(refusal) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
+            return Err(super::topic::absent(&name));
+        }
+        Altered::Failure(refusal) => return Err(failure(&refusal)),
+    };
+    say_altered(
+        ("name", json!(name)),
+        &format!("topic '{}'", printable(&name)),
+        altered,
+        validate_only,
+        &asking,
+    );
+    Ok(())
+}
+
+/// Asks for the change.
+pub(super) fn change(
+    entity: Entity,
+    changes: Changes,
+    asking: &Asking,
+) -> Result<Altered, CliError> {
+    let Changes { set, deleted, validate_only } = changes;
     let set = set.into_iter().map(|(key, value)| (key, Change::Set(value)));
     let deleted = deleted.into_iter().map(|key| (key, Change::Delete(true)));
     let changes =
         set.chain(deleted).map(|(key, change)| SettingChange { key, change: Some(change) });
-    let request = AlterTopicConfigRequest {
-        name: name.clone(),
+    let request = AlterConfigRequest {
+        entity: Some(entity),
         replace: false,
         changes: changes.collect(),
         validate_only,
         forwarded: false,
     };
-    let answer =
-        ask(&asking, |mut client| async move { client.alter_topic_config(request).await })?;
-    let altered = match answer.result {
-        Some(Altered::Altered(altered)) => altered,
-        Some(Altered::Failure(refusal)) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
-            return Err(super::topic::absent(&name));
-        }
-        Some(Altered::Failure(refusal)) => return Err(failure(&refusal)),
-        None => return Err(empty_answer(&asking)),
-    };
+    let answer = ask(asking, |mut client| async move { client.alter_config(request).await })?;
+    answer.result.ok_or_else(|| empty_answer(asking))
+}
+
+/// Shows what has become of the settings of `whose`; `key` names them in JSON.
+pub(super) fn say_altered(
+    key: (&str, Value),
+    whose: &str,
+    altered: AlteredConfig,
+    validate_only: bool,
+    asking: &Asking,
+) {
     let overrides: BTreeMap<_, _> = altered.overrides.into_iter().collect();
     if asking.json {
-        print_json(&json!({
-            "name": altered.name, "configs": overrides, "validate_only": validate_only,
+        let mut answer = json!({
+            "configs": overrides, "validate_only": validate_only,
             "unconfirmed_brokers": altered.unconfirmed_brokers,
-        }));
-        return Ok(());
+        });
+        answer[key.0] = key.1;
+        print_json(&answer);
+        return;
     }
     let shown: Vec<String> =
         overrides.iter().map(|(k, v)| format!("{}={}", printable(k), printable(v))).collect();
     say!(
-        "{} topic '{}': {}",
+        "{} {whose}: {}",
         if validate_only { "would alter" } else { "altered" },
-        printable(&altered.name),
         if shown.is_empty() { "no settings of its own".to_owned() } else { shown.join("  ") }
     );
     if !altered.unconfirmed_brokers.is_empty() {
         let ids: Vec<String> = altered.unconfirmed_brokers.iter().map(i32::to_string).collect();
         say!(
-            "stored; not yet confirmed by broker {}, which may acknowledge under the old settings until it is heard of",
+            "stored; not yet confirmed by broker {}, which may go on under the old settings until it is heard of",
             ids.join(", ")
         );
     }
-    Ok(())
 }
 
 /// Where the value of a setting comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Topic,
+    /// What holds for topics that do not say: stored for the cluster, or in the controller's file.
     Broker,
     Default,
 }

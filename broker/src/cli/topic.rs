@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
 use super::table::{print_json, table};
-use super::{Asking, CliError, key_value, partitions, settings};
+use super::{Asking, CliError, delete_records, key_value, partitions, settings};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum TopicVerb {
@@ -37,6 +37,8 @@ pub(super) enum TopicVerb {
     AddPartitions(partitions::AddArgs),
     /// Change a topic's settings, at once and for all its leaders.
     Alter(settings::AlterArgs),
+    /// Delete the oldest records of a partition.
+    DeleteRecords(delete_records::DeleteRecordsArgs),
     /// Delete a topic with all its records.
     Delete {
         /// The topic.
@@ -82,6 +84,7 @@ impl TopicVerb {
             Self::Describe { names, asking } => describe(names, &asking),
             Self::AddPartitions(args) => partitions::add(args),
             Self::Alter(args) => settings::alter(args),
+            Self::DeleteRecords(args) => delete_records::delete_records(&args),
             Self::Delete { name, asking } => delete(name, &asking),
         }
     }

@@ -172,6 +172,12 @@ const BROKER: &[Row] = &[
         "how long it waits; a second signal ends the wait",
     ),
     (
+        "auto.create.topics.enable",
+        "true or false",
+        "true",
+        "whether a topic that a client asks for, and allows to be created, is created",
+    ),
+    (
         "replica.lag.time.max.ms",
         "milliseconds from 100 to 3600000",
         "30000",

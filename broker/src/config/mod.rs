@@ -7,6 +7,7 @@ mod error;
 mod keys;
 mod settings;
 mod shown;
+mod sources;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub use error::ConfigError;
 pub use keys::{KEYS, Key};
 use settings::Settings;
 pub use shown::Shown;
+pub use sources::{Source, values};
 
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +54,8 @@ pub struct BrokerConfig {
     pub num_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
     /// What holds for topics that do not say: every topic setting has a key here
     /// ([`barnabas_types::topic_config::Setting::broker_key`]).
     pub topic: TopicConfig,
@@ -142,6 +146,7 @@ impl BrokerConfig {
             rack: s.text("broker.rack")?,
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
+            auto_create_topics: s.switch("auto.create.topics.enable")?,
             shown: shown::shown(&s, &topic)?.into(),
             topic,
             rebalance: rebalance(&s)?,

@@ -43,7 +43,7 @@ fn every_key_is_read() {
         "broker.id: 7\nlog.dirs: /x\nzookeeper.connect: a:1,b:2/root\nzookeeper.session.timeout.ms: 3000\n\
          zookeeper.connection.timeout.ms: 4000\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
          admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC, HTTP]\n\
-         broker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nmin.insync.replicas: 2\n\
+         broker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nauto.create.topics.enable: false\nmin.insync.replicas: 2\n\
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
          replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
          replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
@@ -71,6 +71,7 @@ fn every_key_is_read() {
             rack: Some("r1".into()),
             num_partitions: 3,
             default_replication_factor: 2,
+            auto_create_topics: false,
             topic: TopicConfig {
                 min_insync_replicas: 2,
                 unclean_leader_election: true,

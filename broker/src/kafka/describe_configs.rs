@@ -1,9 +1,11 @@
 //! DescribeConfigs (key 32), versions 1 to 4: KIP-133, KIP-226 (sources and synonyms), KIP-569 (types and documentation from 3).
 //!
-//! Topics are answered from the controller's last push, this broker's own settings from its file; both without the controller.
+//! Topics and what is stored for brokers are answered from the controller's last push, the rest of this broker's settings from its
+//! file; all of it without the controller.
 
+use barnabas_types::broker_settings::is_dynamic;
 use barnabas_types::topic_config::{Kind, SETTINGS, Setting};
-use barnabas_types::{Condition, TopicConfig, TopicImage, TopicName};
+use barnabas_types::{BrokerSettings, Condition, TopicConfig, TopicImage, TopicName};
 use barnabas_wire::messages::describe_configs_request::DescribeConfigsResource;
 use barnabas_wire::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
@@ -12,7 +14,7 @@ use barnabas_wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse, S
 
 use super::alter_configs::{BROKER, TOPIC};
 use super::{RequestContext, error_code};
-use crate::config::Shown;
+use crate::config::{Shown, Source, values};
 use crate::node::Node;
 
 /// First version with types and documentation.
@@ -20,6 +22,8 @@ const TYPE_VERSION: i16 = 3;
 
 /// Kafka's sources of a value.
 const DYNAMIC_TOPIC_CONFIG: i8 = 1;
+const DYNAMIC_BROKER_CONFIG: i8 = 2;
+const DYNAMIC_DEFAULT_BROKER_CONFIG: i8 = 3;
 const STATIC_BROKER_CONFIG: i8 = 4;
 const DEFAULT_CONFIG: i8 = 5;
 
@@ -73,13 +77,21 @@ fn one(
             let image = node.view.image();
             let topic = image.topics.get(&name).ok_or(Condition::UnknownTopicOrPartition)?;
             let settings = SETTINGS.iter().filter(|s| asked(s.key));
-            Ok(settings.map(|s| of_topic(s, topic, &node.options.shown, wish)).collect())
+            let (shown, stored) = (&node.options.shown, &image.broker_settings);
+            Ok(settings.map(|s| of_topic(s, topic, (shown, stored), wish)).collect())
         }
-        // The name of what holds for all brokers; nothing can be set there.
-        BROKER if name.is_empty() => Ok(Vec::new()),
+        // The name of what holds for all brokers: what is stored there, as Kafka does it.
+        BROKER if name.is_empty() => {
+            let image = node.view.image();
+            let stored = image.broker_settings.get(&None).into_iter().flatten();
+            let stored = stored.filter(|(key, _)| asked(key.as_str()));
+            Ok(stored.map(|(key, value)| of_all_brokers(key, value, wish)).collect())
+        }
         BROKER if name == node.me.to_string() => {
+            let image = node.view.image();
             let settings = node.options.shown.iter().filter(|s| asked(s.name));
-            Ok(settings.map(|s| of_broker(s, wish)).collect())
+            let values = |shown: &Shown| values(shown, &image.broker_settings, node.me);
+            Ok(settings.map(|s| of_broker(s, values(s), wish)).collect())
         }
         BROKER => Err(Condition::InvalidRequest(format!(
             "this is broker {}; ask the broker itself for its settings",
@@ -94,16 +106,18 @@ fn one(
 fn of_topic(
     setting: &Setting,
     topic: &TopicImage,
-    of_broker: &[Shown],
+    (of_broker, stored): (&[Shown], &BrokerSettings),
     wish: Wish,
 ) -> DescribeConfigsResourceResult {
     let value = setting.value(&topic.config);
     let built_in = setting.value(&TopicConfig::default());
     let overridden = topic.overrides.contains_key(setting.key);
-    let source = match overridden {
-        true => DYNAMIC_TOPIC_CONFIG,
-        false if value == built_in => DEFAULT_CONFIG,
-        false => STATIC_BROKER_CONFIG,
+    let of_all = stored.get(&None).and_then(|stored| stored.get(setting.broker_key));
+    let source = match (overridden, of_all) {
+        (true, _) => DYNAMIC_TOPIC_CONFIG,
+        (false, Some(_)) => DYNAMIC_DEFAULT_BROKER_CONFIG,
+        (false, None) if value == built_in => DEFAULT_CONFIG,
+        (false, None) => STATIC_BROKER_CONFIG,
     };
     let mut entry = described(setting.key, Some(value.clone()), source);
     if wish.version >= TYPE_VERSION {
@@ -113,6 +127,10 @@ fn of_topic(
     if wish.synonyms {
         if overridden {
             entry.synonyms.push(synonym(setting.key, Some(value), DYNAMIC_TOPIC_CONFIG));
+        }
+        if let Some(value) = of_all {
+            let value = Some(value.clone());
+            entry.synonyms.push(synonym(setting.broker_key, value, DYNAMIC_DEFAULT_BROKER_CONFIG));
         }
         let file = of_broker.iter().find(|s| s.name == setting.broker_key && s.given);
         if let Some(file) = file {
@@ -124,28 +142,52 @@ fn of_topic(
     entry
 }
 
-fn of_broker(shown: &Shown, wish: Wish) -> DescribeConfigsResourceResult {
-    let source = if shown.given { STATIC_BROKER_CONFIG } else { DEFAULT_CONFIG };
-    let mut entry = described(shown.name, shown.value.clone(), source);
-    entry.read_only = true;
+/// `values`: the one in force first.
+fn of_broker(
+    shown: &Shown,
+    values: Vec<(Source, Option<String>)>,
+    wish: Wish,
+) -> DescribeConfigsResourceResult {
+    let (source, value) = values[0].clone();
+    let mut entry = described(shown.name, value, source_code(source));
+    entry.read_only = !is_dynamic(shown.name);
     if wish.version >= TYPE_VERSION {
         entry.config_type = kind_code(shown.kind);
         entry.documentation = wish.documentation.then(|| shown.meaning.into());
     }
     if wish.synonyms {
-        entry.synonyms.push(synonym(shown.name, shown.value.clone(), source));
-        if shown.given {
-            entry.synonyms.push(synonym(shown.name, shown.default.clone(), DEFAULT_CONFIG));
-        }
+        let synonyms =
+            values.into_iter().map(|(s, value)| synonym(shown.name, value, source_code(s)));
+        entry.synonyms = synonyms.collect();
     }
     entry
 }
 
-fn described(
-    key: &'static str,
-    value: Option<String>,
-    source: i8,
-) -> DescribeConfigsResourceResult {
+fn of_all_brokers(key: &str, value: &str, wish: Wish) -> DescribeConfigsResourceResult {
+    let source = DYNAMIC_DEFAULT_BROKER_CONFIG;
+    let mut entry = described(key, Some(value.to_owned()), source);
+    let of_topics = Setting::of_broker(key);
+    if wish.version >= TYPE_VERSION {
+        entry.config_type = kind_code(of_topics.map_or(Kind::Long, Setting::kind));
+        let meaning = of_topics.filter(|_| wish.documentation).map(|setting| setting.meaning);
+        entry.documentation = meaning.map(StrBytes::from);
+    }
+    if wish.synonyms {
+        entry.synonyms.push(synonym(key, Some(value.to_owned()), source));
+    }
+    entry
+}
+
+fn source_code(source: Source) -> i8 {
+    match source {
+        Source::Broker => DYNAMIC_BROKER_CONFIG,
+        Source::Cluster => DYNAMIC_DEFAULT_BROKER_CONFIG,
+        Source::File => STATIC_BROKER_CONFIG,
+        Source::Default => DEFAULT_CONFIG,
+    }
+}
+
+fn described(key: &str, value: Option<String>, source: i8) -> DescribeConfigsResourceResult {
     let mut entry = DescribeConfigsResourceResult::default();
     entry.name = key.into();
     entry.value = value.map(StrBytes::from);
@@ -153,7 +195,7 @@ fn described(
     entry
 }
 
-fn synonym(key: &'static str, value: Option<String>, source: i8) -> DescribeConfigsSynonym {
+fn synonym(key: &str, value: Option<String>, source: i8) -> DescribeConfigsSynonym {
     let mut synonym = DescribeConfigsSynonym::default();
     synonym.name = key.into();
     synonym.value = value.map(StrBytes::from);
@@ -211,12 +253,22 @@ mod tests {
         }
     }
 
+    /// For all brokers, and for this one.
+    fn stored() -> BrokerSettings {
+        let pair = |k: &str, v: &str| BTreeMap::from([(k.to_owned(), v.to_owned())]);
+        BTreeMap::from([
+            (None, pair("log.flush.mode", "sync")),
+            (Some(ME), pair("log.cleaner.backoff.ms", "7")),
+        ])
+    }
+
     fn informed() -> Arc<Node> {
         let node = node();
         let delta = ClusterDelta {
             full: true,
             brokers: Some(BTreeMap::new()),
             topics: BTreeMap::from([(TopicName::new("orders").unwrap(), topic())]),
+            broker_settings: Some(stored()),
             ..ClusterDelta::default()
         };
         node.view.apply((BrokerId(1), ControllerEpoch(1)), &delta);
@@ -240,7 +292,10 @@ mod tests {
             [("retention.ms".to_owned(), 1), ("log.retention.ms".to_owned(), DEFAULT_CONFIG)]
         );
         assert_eq!(of("min.insync.replicas").config_source, STATIC_BROKER_CONFIG);
-        assert_eq!(of("flush.mode").config_source, DEFAULT_CONFIG);
+        assert_eq!(of("flush.timeout.ms").config_source, DEFAULT_CONFIG);
+        let mode = of("flush.mode");
+        let sources: Vec<i8> = mode.synonyms.iter().map(|s| s.source).collect();
+        assert_eq!((mode.config_source, sources), (DYNAMIC_DEFAULT_BROKER_CONFIG, vec![3, 5]));
         assert_eq!(of("cleanup.policy").config_type, 7);
         for keys in [&["flush.mode", "nonsense"][..], &[]] {
             let some = one(&node, &resource(TOPIC, "orders", Some(keys)), WISH).unwrap();
@@ -249,10 +304,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broker_tells_its_own_settings_only_and_none_can_be_changed() {
+    async fn a_broker_tells_its_own_settings_and_those_of_all_with_their_sources() {
         let node = informed();
         let asked = |kind, name: &str| one(&node, &resource(kind, name, None), WISH);
-        assert_eq!(asked(BROKER, "").unwrap(), []);
+        let all = asked(BROKER, "").unwrap();
+        assert_eq!(
+            (all.len(), all[0].name.as_str(), all[0].config_source),
+            (1, "log.flush.mode", 3)
+        );
+        assert!(!all[0].read_only);
         assert!(asked(BROKER, &ME.to_string()).is_ok());
         for (kind, name, code) in
             [(BROKER, "9", 42), (TOPIC, "absent", 3), (TOPIC, "../x", 17), (8, "logger", 42)]
@@ -267,10 +327,14 @@ mod tests {
             kind: Kind::List,
             meaning: "where",
         };
-        let entry = of_broker(&shown, WISH);
+        let entry = of_broker(&shown, values(&shown, &stored(), ME), WISH);
         assert!(entry.read_only);
         let sources: Vec<i8> = entry.synonyms.iter().map(|s| s.source).collect();
         assert_eq!((entry.config_source, sources), (STATIC_BROKER_CONFIG, vec![4, 5]));
+        let backoff = Shown { name: "log.cleaner.backoff.ms", kind: Kind::Long, ..shown };
+        let entry = of_broker(&backoff, values(&backoff, &stored(), ME), WISH);
+        assert_eq!((entry.config_source, entry.value), (DYNAMIC_BROKER_CONFIG, Some("7".into())));
+        assert!(!entry.read_only);
     }
 
     #[test]
@@ -278,8 +342,10 @@ mod tests {
         for version in 1..=4 {
             let wish = Wish { version, ..WISH };
             let mut result = DescribeConfigsResult::default();
-            result.configs =
-                SETTINGS.iter().map(|setting| of_topic(setting, &topic(), &[], wish)).collect();
+            result.configs = SETTINGS
+                .iter()
+                .map(|setting| of_topic(setting, &topic(), (&[], &stored()), wish))
+                .collect();
             let mut response = DescribeConfigsResponse::default();
             response.results.push(result);
             reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));

@@ -1,11 +1,11 @@
-//! IncrementalAlterConfigs (key 44), versions 0 and 1: KIP-339. Changes a topic's settings key by key; the controller decides,
-//! any broker takes the request.
+//! IncrementalAlterConfigs (key 44), versions 0 and 1: KIP-339. Changes settings of a topic or of brokers key by key; the
+//! controller decides, any broker takes the request.
 
 use std::sync::Arc;
 
-use barnabas_controller::AlterTopicConfig;
+use barnabas_controller::AlterConfig;
 use barnabas_types::topic_config::SettingChange;
-use barnabas_types::{Condition, TopicName};
+use barnabas_types::{Condition, ConfigEntity};
 use barnabas_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
@@ -23,7 +23,7 @@ pub(super) async fn handle(
     let mut response = IncrementalAlterConfigsResponse::default();
     for resource in &request.resources {
         let key = (resource.resource_type, resource.resource_name.as_str().to_owned());
-        let asked = check(&key, &twice).and_then(|name| translated(name, resource));
+        let asked = check(&key, &twice).and_then(|entity| translated(entity, resource));
         let done = alter(&node, asked, request.validate_only).await;
         let mut entry = AlterConfigsResourceResponse::default();
         (entry.error_code, entry.error_message) = told(done);
@@ -35,12 +35,12 @@ pub(super) async fn handle(
 }
 
 fn translated(
-    name: TopicName,
+    entity: ConfigEntity,
     resource: &AlterConfigsResource,
-) -> Result<AlterTopicConfig, Condition> {
+) -> Result<AlterConfig, Condition> {
     let one = |config: &AlterableConfig| Ok((config.name.as_str().to_owned(), change(config)?));
     let changes = resource.configs.iter().map(one).collect::<Result<_, Condition>>()?;
-    Ok(AlterTopicConfig { name, replace: false, changes, validate_only: false })
+    Ok(AlterConfig { entity, replace: false, changes, validate_only: false })
 }
 
 /// Kafka's operation codes.
@@ -78,7 +78,7 @@ mod tests {
             config(2, Some("b")),
             config(3, Some("c")),
         ];
-        let asked = translated(TopicName::new("t").unwrap(), &resource).unwrap();
+        let asked = translated(ConfigEntity::Broker(None), &resource).unwrap();
         assert!(!asked.replace);
         let changes: Vec<_> = asked.changes.into_iter().map(|(_, change)| change).collect();
         assert_eq!(

@@ -1,6 +1,9 @@
 //! Metadata (key 3), versions 0 to 12: KIP-4, KIP-112 (offline replicas), KIP-516 (topic ids from 10, asked by id in 12).
 //!
-//! Answered from the controller's last push, also while no controller can be reached. Topics are never created here.
+//! Answered from the controller's last push, also while no controller can be reached; what is not there and may be created is
+//! created first (`auto_create`).
+
+use std::collections::BTreeMap;
 
 use barnabas_types::{
     BrokerId, BrokerImage, ClusterImage, Condition, Partition, TopicId, TopicImage, TopicName,
@@ -11,18 +14,34 @@ use barnabas_wire::messages::metadata_response::{
 };
 use barnabas_wire::messages::{MetadataRequest, MetadataResponse, StrBytes, Uuid};
 
-use super::{RequestContext, error_code};
+use super::{Handled, RequestContext, answer, auto_create, error_code, later};
 
 /// First version in which a topic's name may be null in the answer.
 const NULL_NAME_VERSION: i16 = 12;
 
-pub(super) fn handle(context: &RequestContext<'_>, request: &MetadataRequest) -> MetadataResponse {
-    let node = context.node;
-    respond(&node.view.image(), node.me, &node.cluster_id.0, context.version, request)
+pub(super) fn handle(
+    context: &RequestContext<'_>,
+    request: MetadataRequest,
+) -> Result<Handled, String> {
+    let (node, version) = (context.node, context.version);
+    let image = node.view.image();
+    let wanted = auto_create::wanted(node, &image, version, &request);
+    if wanted.is_empty() {
+        let response =
+            respond((&image, &BTreeMap::new()), node.me, &node.cluster_id.0, version, &request);
+        return answer(context, &response);
+    }
+    let node = node.clone();
+    later(context, async move {
+        let told = auto_create::create(&node, wanted).await;
+        let image = node.view.image();
+        respond((&image, &told), node.me, &node.cluster_id.0, version, &request)
+    })
 }
 
+/// `told`: what is said of topics that are not there, unless it is that.
 fn respond(
-    image: &ClusterImage,
+    (image, told): (&ClusterImage, &BTreeMap<TopicName, Condition>),
     me: BrokerId,
     cluster_id: &str,
     version: i16,
@@ -34,7 +53,7 @@ fn respond(
     response.brokers = image.brokers.iter().map(|(id, broker)| listed(*id, broker)).collect();
     response.topics = match asked_topics(version, request) {
         None => image.topics.iter().map(|(name, topic)| described(image, name, topic)).collect(),
-        Some(asked) => asked.iter().map(|asked| one(image, version, asked)).collect(),
+        Some(asked) => asked.iter().map(|asked| one((image, told), version, asked)).collect(),
     };
     response
 }
@@ -65,7 +84,11 @@ fn asked_topics(version: i16, request: &MetadataRequest) -> Option<&[MetadataReq
     request.topics.as_deref().filter(|topics| version > 0 || !topics.is_empty())
 }
 
-fn one(image: &ClusterImage, version: i16, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
+fn one(
+    (image, told): (&ClusterImage, &BTreeMap<TopicName, Condition>),
+    version: i16,
+    asked: &MetadataRequestTopic,
+) -> MetadataResponseTopic {
     let Some(name) = &asked.name else {
         return by_id(image, version, asked.topic_id);
     };
@@ -73,7 +96,7 @@ fn one(image: &ClusterImage, version: i16, asked: &MetadataRequestTopic) -> Meta
         .map_err(|error| Condition::InvalidTopic(error.to_string()))
         .and_then(|name| match image.topics.get(&name) {
             Some(topic) => Ok(described(image, &name, topic)),
-            None => Err(Condition::UnknownTopicOrPartition),
+            None => Err(told.get(&name).cloned().unwrap_or(Condition::UnknownTopicOrPartition)),
         });
     found.unwrap_or_else(|condition| refused(Some(name.clone()), asked.topic_id, &condition))
 }
@@ -137,7 +160,7 @@ mod tests {
         TopicPartition,
     };
     use barnabas_wire::reply;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     fn image() -> ClusterImage {
         let broker = |id: i32| {
@@ -177,13 +200,14 @@ mod tests {
             brokers: [1, 2].into_iter().map(broker).collect(),
             topics: BTreeMap::from([(TopicName::new("orders").unwrap(), topic)]),
             failed: BTreeMap::from([(BrokerId(2), BTreeSet::from([failed]))]),
+            ..ClusterImage::default()
         }
     }
 
     fn ask(version: i16, topics: Option<Vec<MetadataRequestTopic>>) -> MetadataResponse {
         let mut request = MetadataRequest::default();
         request.topics = topics;
-        respond(&image(), BrokerId(1), "the-cluster", version, &request)
+        respond((&image(), &BTreeMap::new()), BrokerId(1), "the-cluster", version, &request)
     }
 
     fn named(name: &str) -> MetadataRequestTopic {
@@ -241,6 +265,22 @@ mod tests {
             codes(vec![with_id([5; 16]), with_id([6; 16]), with_id([0; 16])]),
             [0, 100, 100]
         );
+    }
+
+    #[test]
+    fn what_was_not_created_is_answered_with_the_reason() {
+        let mut request = MetadataRequest::default();
+        request.topics = Some(vec![named("a"), named("b"), named("orders")]);
+        let name = |text| TopicName::new(text).unwrap();
+        let reason = Condition::InvalidReplicationFactor("3 of 2".into());
+        let told = BTreeMap::from([
+            (name("a"), Condition::LeaderNotAvailable),
+            (name("b"), reason),
+            (name("orders"), Condition::LeaderNotAvailable),
+        ]);
+        let response = respond((&image(), &told), BrokerId(1), "c", 12, &request);
+        let codes: Vec<i16> = response.topics.iter().map(|t| t.error_code).collect();
+        assert_eq!(codes, [5, 38, 0], "ask again; why not; there meanwhile");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod alter_configs;
 mod api_versions;
+mod auto_create;
 mod create_partitions;
 mod create_topics;
 mod delete_records;
@@ -70,7 +71,7 @@ pub(crate) fn handle(
         Request::Produce(request) => produce::handle(context, &request, flush),
         Request::Fetch(request) => fetch::handle(context, request),
         Request::ListOffsets(request) => answer(context, &list_offsets::handle(context, &request)),
-        Request::Metadata(request) => answer(context, &metadata::handle(context, &request)),
+        Request::Metadata(request) => metadata::handle(context, request),
         Request::ApiVersions(_) => answer(context, &api_versions::handle()),
         Request::UnsupportedVersion { .. } => {
             let bytes = barnabas_wire::api_versions_unsupported(context.correlation_id)

@@ -151,7 +151,7 @@ async fn life(
         target: "controller", broker = %config.broker_id, broker_epoch = %running.broker_epoch,
         cluster = %cluster_id, clean = start.kind.clean, tail_lost = start.kind.tail_lost, "registered"
     );
-    let view = Arc::new(View::new(config.broker_id, cluster_id.clone()));
+    let view = Arc::new(View::new(config.broker_id, cluster_id.clone(), config.shown.clone()));
     let controller =
         ControllerClient::new(running.controller.clone(), running.membership.clone(), view.clone());
     let node = Node::new(Parts {
@@ -277,6 +277,7 @@ fn options(config: &BrokerConfig) -> Options {
             .unwrap_or(u32::MAX),
         replica_fetch_max_bytes: config.replica_fetch_max_bytes,
         replica_fetch_response_max_bytes: config.replica_fetch_response_max_bytes,
+        auto_create_topics: config.auto_create_topics,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
         shown: config.shown.clone(),
     }

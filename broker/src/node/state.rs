@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barnabas_controller::{ControllerClient, Membership};
 use barnabas_replica::{IsrProposal, Role};
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
@@ -15,6 +15,9 @@ use crate::follower::Followers;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::storage::{Losses, Lost};
 use crate::view::View;
+
+/// Topics that are created on demand at once by one broker; clients that come later are told to ask again.
+const AUTO_CREATIONS_MAX: usize = 8;
 
 /// Settings of the data plane.
 #[derive(Clone, Debug)]
@@ -27,6 +30,8 @@ pub struct Options {
     pub replica_fetch_max_bytes: u32,
     /// `replica.fetch.response.max.bytes`: one whole answer.
     pub replica_fetch_response_max_bytes: u32,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
     /// `socket.request.max.bytes`: the largest produce frame.
     pub socket_request_max_bytes: usize,
     /// Every setting of this broker, as administrators are shown it.
@@ -57,6 +62,8 @@ pub struct Node {
     pub membership: watch::Receiver<Membership>,
     /// The controller, in this process or elsewhere.
     pub controller: ControllerClient,
+    /// Places for topics that are created on demand of clients.
+    pub auto_creations: Semaphore,
     /// Ids for idempotent producers.
     pub producer_ids: ProducerIds,
     /// The runtime of control work (gRPC, ZooKeeper): never blocked by data.
@@ -100,6 +107,7 @@ impl Node {
             followers: Followers::new(weak.clone(), parts.data),
             membership: parts.membership,
             controller: parts.controller,
+            auto_creations: Semaphore::new(AUTO_CREATIONS_MAX),
             producer_ids: ProducerIds::default(),
             control: parts.control,
             clock: Clock::start(),

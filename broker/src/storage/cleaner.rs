@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use barnabas_log::{Compacted, Ended, LogError, Round, StopSignal, Throttle, compact};
+use barnabas_types::broker_settings::own_value;
 use barnabas_types::{Now, TopicPartition};
 
 use super::cleanup::guarded;
@@ -18,14 +19,23 @@ const UNCLEANABLE_MS: u64 = 60_000;
 /// Until when logs are left alone.
 pub(super) type Uncleanable = Mutex<BTreeMap<TopicPartition, Now>>;
 
+/// A setting of this broker's own work as it is now: stored in ZooKeeper, or that of its file.
+fn in_force(node: &Node, key: &str, of_file: u64) -> u64 {
+    let stored = own_value(&node.view.image().broker_settings, node.me, key);
+    stored.and_then(|value| u64::try_from(value).ok()).unwrap_or(of_file)
+}
+
 /// One cleaner thread.
 pub(super) struct Cleaner {
     pub(super) node: Weak<Node>,
     pub(super) stop: Arc<StopSignal>,
-    /// `log.cleaner.backoff.ms`.
-    pub(super) backoff: Duration,
+    /// `log.cleaner.backoff.ms` of the broker's file.
+    pub(super) backoff_ms: u64,
     pub(super) map_bytes_max: usize,
+    /// `log.cleaner.io.max.bytes.per.second` of the broker's file: of all cleaners together.
     pub(super) bytes_per_second: u64,
+    /// How many cleaners there are.
+    pub(super) cleaners: u64,
     /// Until when a log is left alone; of all cleaners together.
     pub(super) uncleanable: Arc<Uncleanable>,
 }
@@ -38,8 +48,10 @@ impl Cleaner {
                 Some((hosted, round)) => guarded(&hosted, || self.compact(&node, &hosted, round)),
                 None => false,
             };
+            let backoff_ms = in_force(&node, "log.cleaner.backoff.ms", self.backoff_ms);
             drop(node);
-            if self.stop.wait(if worked { Duration::ZERO } else { self.backoff }) {
+            let backoff = Duration::from_millis(backoff_ms);
+            if self.stop.wait(if worked { Duration::ZERO } else { backoff }) {
                 return;
             }
         }
@@ -75,7 +87,9 @@ impl Cleaner {
 
     fn compact(&self, node: &Arc<Node>, hosted: &Arc<Hosted>, round: Round) {
         let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-        let mut throttle = Throttle::new(self.bytes_per_second as f64, self.stop.clone());
+        let key = "log.cleaner.io.max.bytes.per.second";
+        let share = (in_force(node, key, self.bytes_per_second) / self.cleaners).max(1);
+        let mut throttle = Throttle::new(share as f64, self.stop.clone());
         let mut with_log =
             |work: &mut dyn FnMut(&mut barnabas_log::Log)| hosted.with_log_to_compact(work);
         match compact(round, &mut with_log, self.map_bytes_max, &mut throttle) {

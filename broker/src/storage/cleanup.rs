@@ -44,14 +44,15 @@ impl Cleanup {
         let cleaners = if config.cleaner_enable { config.cleaner_threads.max(1) } else { 0 };
         let uncleanable = Arc::<Uncleanable>::default();
         for _ in 0..cleaners {
-            let share = |whole: u64| whole / cleaners as u64;
+            let cleaners = cleaners as u64;
             let cleaner = Cleaner {
                 node: Arc::downgrade(node),
                 stop: cleanup.stop.clone(),
-                backoff: Duration::from_millis(config.cleaner_backoff_ms),
-                map_bytes_max: usize::try_from(share(config.cleaner_dedupe_buffer_bytes))
+                backoff_ms: config.cleaner_backoff_ms,
+                map_bytes_max: usize::try_from(config.cleaner_dedupe_buffer_bytes / cleaners)
                     .unwrap_or(usize::MAX),
-                bytes_per_second: share(config.cleaner_io_max_bytes_per_second).max(1),
+                bytes_per_second: config.cleaner_io_max_bytes_per_second,
+                cleaners,
                 uncleanable: uncleanable.clone(),
             };
             cleanup.spawn("cleaner", move || cleaner.run())?;

@@ -1,26 +1,35 @@
-//! Changing a topic's settings: one write at a time for each topic, then the leaders' confirmation (R37).
+//! Changing settings of topics, of brokers and of the cluster: one write at a time for each of them, then the confirmation by
+//! those whom it concerns (R37).
 //!
 //! The settings in force travel with every leadership that is pushed, so whoever leads knows them. A change is answered when
 //! the present leader of each partition has acknowledged a push with the new ones: from then on no record is acknowledged
 //! under the old ones, except by a deposed leader, whose acknowledgements promise nothing (acks=1).
+//!
+//! What holds for topics that do not say is the elected controller's file, and above it what is stored for the cluster
+//! (`/config/brokers/<default>`): a change of that changes the settings in force of every topic that it reaches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use barnabas_types::topic_config::{altered, tolerant};
-use barnabas_types::{BrokerId, Condition, Incarnation, TopicConfig, TopicName, TopicPartition};
-
-use crate::controller::{Controller, Target, Topic, note};
-use crate::controller_api::{
-    AlterTopicConfig, AlteredTopicConfig, ConfigWrite, Effects, RequestId, WriteId, WriteOutcome,
+use barnabas_types::topic_config::{Naming, altered, tolerant};
+use barnabas_types::{
+    BrokerId, Condition, ConfigEntity, Incarnation, TopicConfig, TopicName, TopicPartition,
+    broker_settings,
 };
 
-/// Most changes of one topic's settings that wait for an earlier one.
+use crate::controller::{Controller, Target, note};
+use crate::controller_api::{
+    AlterConfig, AlteredConfig, ConfigWrite, Effects, RequestId, WriteId, WriteOutcome,
+};
+
+/// Most changes of the settings of one topic or broker that wait for an earlier one.
 const CONFIG_WAITERS_MAX: usize = 16;
 
-/// What waits, or is under way, for one topic's settings.
+type Overrides = BTreeMap<String, String>;
+
+/// What waits, or is under way, for one topic's or broker's settings.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Wanted {
-    Alter(RequestId, AlterTopicConfig),
+    Alter(RequestId, AlterConfig),
     /// Read again what is stored.
     Reload,
 }
@@ -31,109 +40,155 @@ struct Altering {
     write: WriteId,
     wanted: Wanted,
     /// What is written; for a read, what is in force.
-    overrides: BTreeMap<String, String>,
-    config: TopicConfig,
+    overrides: Overrides,
 }
 
-/// The changes of one topic's settings.
+/// The changes of the settings of one topic or broker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Configs {
     altering: Option<Altering>,
     queue: VecDeque<Wanted>,
 }
 
-/// A stored change that waits for the leaders.
+/// A stored change that waits for those whom it concerns.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Confirming {
-    name: TopicName,
-    incarnation: Incarnation,
+    entity: ConfigEntity,
+    /// Life of the topic, if it is one.
+    life: Option<Incarnation>,
     /// The image from which on the settings are in force.
     version: u64,
-    overrides: BTreeMap<String, String>,
+    overrides: Overrides,
 }
 
 impl Controller {
     pub(crate) fn alter_config(
         &mut self,
         request: RequestId,
-        alter: AlterTopicConfig,
+        alter: AlterConfig,
         effects: &mut Effects,
     ) {
-        let name = alter.name.clone();
-        let Some(topic) = self.alterable(&name) else {
+        let entity = alter.entity.clone();
+        if !self.is_alterable(&entity) {
             let unknown = Err(Condition::UnknownTopicOrPartition);
             return effects.config_answers.push((request, unknown));
-        };
-        if topic.configs.queue.len() >= CONFIG_WAITERS_MAX {
+        }
+        let Some(configs) = self.configs_mut(&entity) else { return };
+        if configs.queue.len() >= CONFIG_WAITERS_MAX {
             return effects.config_answers.push((request, Err(Condition::RequestTimedOut)));
         }
-        topic.configs.queue.push_back(Wanted::Alter(request, alter));
-        self.next_config(&name, effects);
+        configs.queue.push_back(Wanted::Alter(request, alter));
+        self.next_config(&entity, effects);
     }
 
-    pub(crate) fn reload_config(&mut self, name: &TopicName, effects: &mut Effects) {
-        let Some(topic) = self.alterable(name) else { return };
-        if !topic.configs.queue.contains(&Wanted::Reload) {
-            topic.configs.queue.push_back(Wanted::Reload);
-            self.next_config(name, effects);
+    pub(crate) fn reload_config(&mut self, entity: &ConfigEntity, effects: &mut Effects) {
+        if !self.is_alterable(entity) {
+            return;
+        }
+        let Some(configs) = self.configs_mut(entity) else { return };
+        if !configs.queue.contains(&Wanted::Reload) {
+            configs.queue.push_back(Wanted::Reload);
+            self.next_config(entity, effects);
         }
     }
 
-    fn alterable(&mut self, name: &TopicName) -> Option<&mut Topic> {
-        self.topics.get_mut(name).filter(|t| t.deleting.is_none() && !t.hidden)
+    fn is_alterable(&self, entity: &ConfigEntity) -> bool {
+        match entity {
+            ConfigEntity::Topic(name) => {
+                self.topics.get(name).is_some_and(|t| t.deleting.is_none() && !t.hidden)
+            }
+            ConfigEntity::Broker(_) => true,
+        }
+    }
+
+    fn configs_mut(&mut self, entity: &ConfigEntity) -> Option<&mut Configs> {
+        match entity {
+            ConfigEntity::Topic(name) => self.topics.get_mut(name).map(|topic| &mut topic.configs),
+            ConfigEntity::Broker(broker) => Some(self.broker_configs.entry(*broker).or_default()),
+        }
+    }
+
+    /// What is stored, as far as is known.
+    fn stored(&self, entity: &ConfigEntity) -> Overrides {
+        match entity {
+            ConfigEntity::Topic(name) => {
+                self.topics.get(name).map(|topic| topic.overrides.clone()).unwrap_or_default()
+            }
+            ConfigEntity::Broker(broker) => {
+                self.image().broker_settings.get(broker).cloned().unwrap_or_default()
+            }
+        }
+    }
+
+    fn life(&self, entity: &ConfigEntity) -> Option<Incarnation> {
+        match entity {
+            ConfigEntity::Topic(name) => self.topics.get(name).map(|topic| topic.incarnation),
+            ConfigEntity::Broker(_) => None,
+        }
     }
 
     /// Begins what waits, until something is under way.
-    fn next_config(&mut self, name: &TopicName, effects: &mut Effects) {
+    fn next_config(&mut self, entity: &ConfigEntity, effects: &mut Effects) {
         loop {
-            let Some(topic) = self.topics.get_mut(name) else { return };
-            if topic.configs.altering.is_some() {
+            let Some(configs) = self.configs_mut(entity) else { return };
+            if configs.altering.is_some() {
                 return;
             }
-            let Some(wanted) = topic.configs.queue.pop_front() else { return };
-            let (overrides, config) = match &wanted {
-                Wanted::Reload => (None, topic.config),
+            let Some(wanted) = configs.queue.pop_front() else {
+                if let ConfigEntity::Broker(broker) = entity {
+                    self.broker_configs.remove(broker);
+                }
+                return;
+            };
+            let overrides = match &wanted {
+                Wanted::Reload => None,
                 Wanted::Alter(request, alter) => match self.judge_config(alter) {
                     Err(condition) => {
                         effects.config_answers.push((*request, Err(condition)));
                         continue;
                     }
-                    Ok((overrides, _)) if alter.validate_only => {
-                        let answer = AlteredTopicConfig { overrides, unconfirmed: Vec::new() };
+                    Ok(overrides) if alter.validate_only => {
+                        let answer = AlteredConfig { overrides, unconfirmed: Vec::new() };
                         effects.config_answers.push((*request, Ok(answer)));
                         continue;
                     }
-                    Ok((overrides, config)) => (Some(overrides), config),
+                    Ok(overrides) => Some(overrides),
                 },
             };
-            self.write_config(name, wanted, overrides, config, effects);
+            self.write_config(entity, wanted, overrides, effects);
         }
     }
 
     fn write_config(
         &mut self,
-        name: &TopicName,
+        entity: &ConfigEntity,
         wanted: Wanted,
-        overrides: Option<BTreeMap<String, String>>,
-        config: TopicConfig,
+        overrides: Option<Overrides>,
         effects: &mut Effects,
     ) {
-        let write = self.begin_write(Target::Config(name.clone()));
-        let Some(topic) = self.topics.get_mut(name) else { return };
-        let expected = topic.overrides.clone();
+        let write = self.begin_write(Target::Config(entity.clone()));
+        let (expected, life) = (self.stored(entity), self.life(entity));
         let meant = overrides.clone().unwrap_or_else(|| expected.clone());
-        topic.configs.altering = Some(Altering { write, wanted, overrides: meant, config });
-        let (name, incarnation) = (name.clone(), topic.incarnation);
-        effects.config_writes.push(ConfigWrite { write, name, incarnation, expected, overrides });
+        let Some(configs) = self.configs_mut(entity) else { return };
+        configs.altering = Some(Altering { write, wanted, overrides: meant });
+        let entity = entity.clone();
+        effects.config_writes.push(ConfigWrite { write, entity, life, expected, overrides });
     }
 
-    fn judge_config(
-        &self,
-        alter: &AlterTopicConfig,
-    ) -> Result<(BTreeMap<String, String>, TopicConfig), Condition> {
-        let topic = self.topics.get(&alter.name).ok_or(Condition::UnknownTopicOrPartition)?;
+    /// What would be stored.
+    fn judge_config(&self, alter: &AlterConfig) -> Result<Overrides, Condition> {
+        let AlterConfig { entity, replace, changes, .. } = alter;
+        let stored = self.stored(entity);
+        let name = match entity {
+            ConfigEntity::Topic(name) => name,
+            ConfigEntity::Broker(broker) => {
+                let statics = &self.defaults.topic;
+                return broker_settings::altered(*broker, statics, &stored, *replace, changes);
+            }
+        };
+        let topic = self.topics.get(name).ok_or(Condition::UnknownTopicOrPartition)?;
         let (overrides, config) =
-            altered(&self.defaults.topic, &topic.overrides, alter.replace, &alter.changes)?;
+            altered(Naming::Topic, &self.topic_defaults, &stored, *replace, changes)?;
         let rf = topic.slots.values().map(|s| s.assigned.len()).min().unwrap_or(0);
         let min = config.min_insync_replicas;
         // What was so before is no fault of this change.
@@ -143,34 +198,34 @@ impl Controller {
                  succeed; lower min.insync.replicas or raise the replication factor"
             )));
         }
-        Ok((overrides, config))
+        Ok(overrides)
     }
 
     pub(crate) fn config_written(
         &mut self,
-        name: &TopicName,
+        entity: &ConfigEntity,
         outcome: WriteOutcome,
         effects: &mut Effects,
     ) {
-        let Some(topic) = self.topics.get_mut(name) else { return };
-        let Some(Altering { wanted, overrides, config, .. }) = topic.configs.altering.take() else {
+        let Some(configs) = self.configs_mut(entity) else { return };
+        let Some(Altering { wanted, overrides, .. }) = configs.altering.take() else {
             return;
         };
         match (outcome, wanted) {
             (WriteOutcome::Applied, Wanted::Alter(request, _)) => {
-                self.adopt_config(name, config, overrides, "altered", effects);
-                self.await_confirmation(name, request, effects);
+                self.adopt_config(entity, overrides, "altered", effects);
+                self.await_confirmation(entity, request, effects);
             }
             (WriteOutcome::Config { now }, wanted) => {
-                self.config_found(name, now, effects);
-                if let (Wanted::Alter(..), Some(topic)) = (&wanted, self.topics.get_mut(name)) {
-                    topic.configs.queue.push_front(wanted); // decided anew, on what is stored
+                self.adopt_config(entity, now, "changed by somebody else", effects);
+                if let (Wanted::Alter(..), Some(configs)) = (&wanted, self.configs_mut(entity)) {
+                    configs.queue.push_front(wanted); // decided anew, on what is stored
                 }
             }
             (outcome, Wanted::Alter(request, _)) => {
                 let condition = match outcome {
                     WriteOutcome::Refused { reason } => Condition::InvalidRequest(format!(
-                        "the settings of topic '{name}' were not changed: {reason}"
+                        "the settings of {entity} were not changed: {reason}"
                     )),
                     _ => Condition::UnknownTopicOrPartition,
                 };
@@ -179,39 +234,76 @@ impl Controller {
             // The topic is gone; its deletion, or the next term, settles it.
             (_, Wanted::Reload) => {}
         }
-        self.next_config(name, effects);
+        self.next_config(entity, effects);
     }
 
-    /// The store holds settings that somebody else has written.
-    fn config_found(
-        &mut self,
-        name: &TopicName,
-        now: BTreeMap<String, String>,
-        effects: &mut Effects,
-    ) {
-        let (config, refused) = tolerant(&self.defaults.topic, &now);
-        for reason in refused {
-            let text = format!("settings of topic {name}: {reason}; the default is used");
-            note(effects, None, true, text);
-        }
-        self.adopt_config(name, config, now, "changed by somebody else", effects);
-    }
-
+    /// The store holds these settings now.
     fn adopt_config(
         &mut self,
-        name: &TopicName,
-        config: TopicConfig,
-        overrides: BTreeMap<String, String>,
+        entity: &ConfigEntity,
+        overrides: Overrides,
         how: &str,
         effects: &mut Effects,
     ) {
-        let Some(topic) = self.topics.get_mut(name) else { return };
-        if topic.config == config && topic.overrides == overrides {
+        if self.stored(entity) == overrides {
             return;
         }
         let shown: Vec<String> = overrides.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let text = format!("settings of topic {name} {how}: [{}]", shown.join(", "));
+        let text = format!("settings of {entity} {how}: [{}]", shown.join(", "));
         note(effects, None, false, text);
+        match entity {
+            ConfigEntity::Topic(name) => {
+                let (config, refused) = tolerant(Naming::Topic, &self.topic_defaults, &overrides);
+                note_refused(entity, &refused, effects);
+                self.set_topic_config(name, config, overrides, effects);
+            }
+            ConfigEntity::Broker(broker) => {
+                self.image.set_broker_settings(*broker, overrides);
+                if broker.is_none() {
+                    self.apply_cluster_default(effects);
+                }
+            }
+        }
+    }
+
+    /// What holds for topics that do not say, from what is stored for the cluster.
+    pub(crate) fn read_cluster_default(&mut self, effects: &mut Effects) {
+        let entity = ConfigEntity::Broker(None);
+        let (defaults, refused) =
+            tolerant(Naming::Broker, &self.defaults.topic, &self.stored(&entity));
+        note_refused(&entity, &refused, effects);
+        self.topic_defaults = defaults;
+    }
+
+    /// Recomputes every topic's settings.
+    fn apply_cluster_default(&mut self, effects: &mut Effects) {
+        self.read_cluster_default(effects);
+        let changed: Vec<(TopicName, TopicConfig)> = self
+            .topics
+            .iter()
+            .map(|(name, topic)| (name, topic, self.in_force(&topic.overrides)))
+            .filter(|(_, topic, config)| topic.config != *config)
+            .map(|(name, _, config)| (name.clone(), config))
+            .collect();
+        for (name, config) in changed {
+            let overrides = self.stored(&ConfigEntity::Topic(name.clone()));
+            self.set_topic_config(&name, config, overrides, effects);
+        }
+    }
+
+    /// The settings in force of a topic with these of its own; stored values that make no sense are as good as absent.
+    pub(crate) fn in_force(&self, overrides: &Overrides) -> TopicConfig {
+        tolerant(Naming::Topic, &self.topic_defaults, overrides).0
+    }
+
+    fn set_topic_config(
+        &mut self,
+        name: &TopicName,
+        config: TopicConfig,
+        overrides: Overrides,
+        effects: &mut Effects,
+    ) {
+        let Some(topic) = self.topics.get_mut(name) else { return };
         let unclean = config.unclean_leader_election && !topic.config.unclean_leader_election;
         // A draining broker may wait for a lower min.insync.replicas.
         let concerned = unclean || !self.draining.is_empty();
@@ -224,33 +316,61 @@ impl Controller {
         }
     }
 
-    fn await_confirmation(&mut self, name: &TopicName, request: RequestId, effects: &mut Effects) {
-        let version = self.version();
-        let Some(topic) = self.topics.get(name) else { return };
-        let (incarnation, overrides) = (topic.incarnation, topic.overrides.clone());
-        let confirming = Confirming { name: name.clone(), incarnation, version, overrides };
+    fn await_confirmation(
+        &mut self,
+        entity: &ConfigEntity,
+        request: RequestId,
+        effects: &mut Effects,
+    ) {
+        let confirming = Confirming {
+            entity: entity.clone(),
+            life: self.life(entity),
+            version: self.version(),
+            overrides: self.stored(entity),
+        };
         self.confirming.insert(request, confirming);
         effects.confirmations_awaited.push(request);
     }
 
-    /// The present leaders that have not acknowledged the settings.
+    /// Those whom the settings concern and who have not acknowledged them: a topic's present leaders; the broker, if it is
+    /// live; for the cluster every live broker, and every present leader, live or not.
     fn unconfirmed(&self, confirming: &Confirming) -> Vec<BrokerId> {
-        let topic = self.image().topics.get(&confirming.name);
-        let Some(topic) = topic.filter(|t| t.incarnation == confirming.incarnation) else {
-            return Vec::new(); // deleted since
+        let concerned: BTreeSet<BrokerId> = match &confirming.entity {
+            ConfigEntity::Topic(name) => {
+                let topic = self.image().topics.get(name);
+                let Some(topic) = topic.filter(|t| Some(t.incarnation) == confirming.life) else {
+                    return Vec::new(); // deleted since
+                };
+                topic.partitions.values().filter_map(|p| p.state.leader).collect()
+            }
+            ConfigEntity::Broker(Some(id)) => {
+                self.image().brokers.contains_key(id).then_some(*id).into_iter().collect()
+            }
+            ConfigEntity::Broker(None) => {
+                let topics = self.image().topics.values();
+                let partitions = topics.flat_map(|topic| topic.partitions.values());
+                let leaders = partitions.filter_map(|p| p.state.leader);
+                self.image().brokers.keys().copied().chain(leaders).collect()
+            }
         };
-        let leaders: BTreeSet<BrokerId> =
-            topic.partitions.values().filter_map(|p| p.state.leader).collect();
-        let acked = |b: &BrokerId| self.acked.get(b).copied().unwrap_or(0);
-        leaders.into_iter().filter(|b| acked(b) < confirming.version).collect()
+        concerned.into_iter().filter(|b| !self.has_acked(b, confirming.version)).collect()
     }
 
-    /// Answers the changes that every leader has confirmed.
+    fn has_acked(&self, broker: &BrokerId, version: u64) -> bool {
+        self.acked.get(broker).is_some_and(|acked| *acked >= version)
+    }
+
+    /// Answers the changes that everybody concerned has confirmed.
     pub(crate) fn confirm(&mut self, effects: &mut Effects) {
         if self.confirming.is_empty() {
             return;
         }
-        let confirmed = |c: &Confirming| self.unconfirmed(c).is_empty();
+        // Looking at the live brokers first spares a look at every partition in nearly all steps.
+        let live = |c: &Confirming| {
+            c.entity != ConfigEntity::Broker(None)
+                || self.image().brokers.keys().all(|b| self.has_acked(b, c.version))
+        };
+        let confirmed = |c: &Confirming| live(c) && self.unconfirmed(c).is_empty();
         let done: Vec<RequestId> =
             self.confirming.iter().filter(|(_, c)| confirmed(c)).map(|(r, _)| *r).collect();
         for request in done {
@@ -262,7 +382,7 @@ impl Controller {
     pub(crate) fn confirmation_due(&mut self, request: RequestId, effects: &mut Effects) {
         let Some(confirming) = self.confirming.remove(&request) else { return };
         let unconfirmed = self.unconfirmed(&confirming);
-        let answer = AlteredTopicConfig { overrides: confirming.overrides, unconfirmed };
+        let answer = AlteredConfig { overrides: confirming.overrides, unconfirmed };
         effects.config_answers.push((request, Ok(answer)));
     }
 
@@ -289,10 +409,18 @@ impl Controller {
         for request in self.confirming.keys().copied().collect::<Vec<_>>() {
             self.confirmation_due(request, effects);
         }
-        for (name, topic) in &mut self.topics {
-            let known = fenced == Some(&Target::Config(name.clone()));
-            let under_way = topic.configs.altering.take().map(|altering| altering.wanted);
-            let waiting = topic.configs.queue.drain(..).map(|wanted| (true, wanted));
+        let of_topics = self
+            .topics
+            .iter_mut()
+            .map(|(name, topic)| (ConfigEntity::Topic(name.clone()), &mut topic.configs));
+        let of_brokers = self
+            .broker_configs
+            .iter_mut()
+            .map(|(id, configs)| (ConfigEntity::Broker(*id), configs));
+        for (entity, configs) in of_topics.chain(of_brokers) {
+            let known = fenced == Some(&Target::Config(entity));
+            let under_way = configs.altering.take().map(|altering| altering.wanted);
+            let waiting = configs.queue.drain(..).map(|wanted| (true, wanted));
             for (untried, wanted) in under_way.map(|w| (known, w)).into_iter().chain(waiting) {
                 let Wanted::Alter(request, _) = wanted else { continue };
                 let why = if untried {
@@ -303,5 +431,13 @@ impl Controller {
                 effects.config_answers.push((request, Err(why)));
             }
         }
+    }
+}
+
+/// Stored values that make no sense, for an operator.
+pub(crate) fn note_refused(entity: &ConfigEntity, refused: &[String], effects: &mut Effects) {
+    for reason in refused {
+        let text = format!("settings of {entity}: {reason}; the default is used");
+        note(effects, None, true, text);
     }
 }

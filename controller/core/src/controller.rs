@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
+use barnabas_types::topic_config::{Naming, tolerant};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterDelta, ClusterImage, Condition, ControllerEpoch, Incarnation,
-    Now, TopicConfig, TopicImage, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, ClusterDelta, ClusterImage, Condition, ConfigEntity, ControllerEpoch,
+    Incarnation, Now, TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
-use crate::configs::{Configs, Confirming};
+use crate::configs::{Configs, Confirming, note_refused};
 use crate::controller_api::{
     BrokerRegistration, ControllerEvent, Effects, ElectPartition, LoadedTopic, Note, ReplicaReport,
     RequestId, Snapshot, WriteId, WriteOutcome,
@@ -28,7 +29,7 @@ pub struct Defaults {
     pub num_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
-    /// Settings that a topic does not override.
+    /// What holds for topics that do not say, where nothing is stored for the cluster.
     pub topic: TopicConfig,
 }
 
@@ -57,7 +58,7 @@ pub(crate) enum Target {
     Create(TopicName),
     Delete(TopicName),
     Grow(TopicName),
-    Config(TopicName),
+    Config(ConfigEntity),
 }
 
 /// Names the next write. No part of the hash: how many writes there were changes nothing that is decided.
@@ -73,6 +74,10 @@ impl Hash for NextWrite {
 pub struct Controller {
     pub(crate) epoch: ControllerEpoch,
     pub(crate) defaults: Defaults,
+    /// What holds for topics that do not say: `defaults`, and above it what is stored for the cluster.
+    pub(crate) topic_defaults: TopicConfig,
+    /// Changes of brokers' settings under way.
+    pub(crate) broker_configs: BTreeMap<Option<BrokerId>, Configs>,
     pub(crate) loaded: bool,
     pub(crate) resigned: bool,
     pub(crate) image: Image,
@@ -109,7 +114,9 @@ impl Controller {
         let cluster = ClusterImage { controller: Some((me, epoch)), ..ClusterImage::default() };
         Self {
             epoch,
+            topic_defaults: defaults.topic,
             defaults,
+            broker_configs: BTreeMap::new(),
             loaded: false,
             resigned: false,
             image: Image::new(cluster),
@@ -190,13 +197,13 @@ impl Controller {
             ControllerEvent::DeleteTopic { request, topic } => {
                 self.delete_topic(request, &topic, effects);
             }
-            ControllerEvent::AlterTopicConfig { request, alter } => {
+            ControllerEvent::AlterConfig { request, alter } => {
                 self.alter_config(request, alter, effects);
             }
             ControllerEvent::ConfirmationDue { request } => {
                 self.confirmation_due(request, effects);
             }
-            ControllerEvent::ConfigChanged { topic } => self.reload_config(&topic, effects),
+            ControllerEvent::ConfigChanged { entity } => self.reload_config(&entity, effects),
             ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
                 self.push_acked(broker, broker_epoch, version, reports, effects);
             }
@@ -229,6 +236,10 @@ impl Controller {
         self.loaded = true;
         self.note_draining(&snapshot.brokers);
         self.image.set_brokers(snapshot.brokers);
+        for (broker, settings) in snapshot.broker_settings {
+            self.image.set_broker_settings(broker, settings);
+        }
+        self.read_cluster_default(effects);
         for (name, topic) in snapshot.topics {
             self.load_topic(name, topic, effects);
         }
@@ -239,7 +250,9 @@ impl Controller {
     }
 
     fn load_topic(&mut self, name: TopicName, loaded: LoadedTopic, effects: &mut Effects) {
-        let LoadedTopic { incarnation, config, overrides, partitions, deleting } = loaded;
+        let LoadedTopic { incarnation, overrides, partitions, deleting } = loaded;
+        let (config, refused) = tolerant(Naming::Topic, &self.topic_defaults, &overrides);
+        note_refused(&ConfigEntity::Topic(name.clone()), &refused, effects);
         self.index_name(&name);
         let mut slots = BTreeMap::new();
         for (index, partition) in partitions {
@@ -433,7 +446,7 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
         ControllerEvent::DeleteTopic { request, .. } => {
             effects.delete_answers.push((*request, Err(Condition::NotController)));
         }
-        ControllerEvent::AlterTopicConfig { request, .. } => {
+        ControllerEvent::AlterConfig { request, .. } => {
             effects.config_answers.push((*request, Err(Condition::NotController)));
         }
         ControllerEvent::Drain { request, .. } => {

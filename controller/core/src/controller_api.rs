@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, Condition, FailedReplicas, Incarnation, LeaderEpoch,
-    Offset, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
-    topic_config::SettingChange,
+    BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, Condition, ConfigEntity, FailedReplicas,
+    Incarnation, LeaderEpoch, Offset, PartitionEpoch, PartitionState, TopicId, TopicName,
+    TopicPartition, topic_config::SettingChange,
 };
 
 /// Names one request that waits for an answer; chosen by the shell.
@@ -33,9 +33,7 @@ pub struct LoadedPartition {
 pub struct LoadedTopic {
     /// Topic id and czxid of the topic node.
     pub incarnation: Incarnation,
-    /// Settings.
-    pub config: TopicConfig,
-    /// Raw settings as set by the user, for describe.
+    /// What the topic itself sets, as typed.
     pub overrides: BTreeMap<String, String>,
     /// Partitions.
     pub partitions: BTreeMap<i32, LoadedPartition>,
@@ -50,6 +48,8 @@ pub struct Snapshot {
     pub brokers: BTreeMap<BrokerId, BrokerRegistration>,
     /// Topics.
     pub topics: BTreeMap<TopicName, LoadedTopic>,
+    /// Stored settings of brokers.
+    pub broker_settings: BrokerSettings,
 }
 
 /// A leader's ISR proposal.
@@ -87,10 +87,8 @@ pub struct CreateTopic {
     pub replication_factor: Option<i32>,
     /// Manual assignment by partition index; empty for automatic.
     pub assignment: BTreeMap<i32, Vec<BrokerId>>,
-    /// Settings as typed by the user, already parsed into `config` by the shell.
+    /// Settings as typed by the user.
     pub overrides: BTreeMap<String, String>,
-    /// The settings.
-    pub config: TopicConfig,
     /// Only check, write nothing.
     pub validate_only: bool,
 }
@@ -114,11 +112,11 @@ pub struct CreatePartitions {
 /// The answer to it: how many partitions the topic has now (or would have); or why not.
 pub type CreatePartitionsAnswer = Result<i32, Condition>;
 
-/// A change of a topic's settings, validated by the core.
+/// A change of settings, validated by the core.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct AlterTopicConfig {
-    /// Which topic.
-    pub name: TopicName,
+pub struct AlterConfig {
+    /// Whose.
+    pub entity: ConfigEntity,
     /// What the changes do not set is no longer overridden; otherwise it stays.
     pub replace: bool,
     /// By key.
@@ -127,18 +125,18 @@ pub struct AlterTopicConfig {
     pub validate_only: bool,
 }
 
-/// What a topic's settings have become.
+/// What the settings have become.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct AlteredTopicConfig {
-    /// What the topic sets now, or would set with `validate_only`.
+pub struct AlteredConfig {
+    /// What is stored now, or would be with `validate_only`.
     pub overrides: BTreeMap<String, String>,
-    /// Leaders that have not confirmed the settings (R37): stored all the same, and every later leader gets them with its
-    /// leadership.
+    /// Leaders (for settings of brokers: brokers) that have not confirmed them (R37): stored all the same, and every later
+    /// leader gets them with its leadership.
     pub unconfirmed: Vec<BrokerId>,
 }
 
 /// The answer to a change of settings.
-pub type AlterTopicConfigAnswer = Result<AlteredTopicConfig, Condition>;
+pub type AlterConfigAnswer = Result<AlteredConfig, Condition>;
 
 /// A replica's answer about its log, given after it accepted the leaderless state at `leader_epoch` (R8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,21 +253,21 @@ pub enum ControllerEvent {
         topic: TopicName,
     },
     /// Answered in `Effects::config_answers`, once every leader has confirmed or the shell's patience has ended.
-    AlterTopicConfig {
+    AlterConfig {
         /// Whom to answer.
         request: RequestId,
         /// What to change.
-        alter: AlterTopicConfig,
+        alter: AlterConfig,
     },
     /// The shell waits no longer for the confirmations of `Effects::confirmations_awaited`.
     ConfirmationDue {
         /// The request to answer now.
         request: RequestId,
     },
-    /// Somebody else has changed the settings of a topic in ZooKeeper, and says so: read them again.
+    /// Somebody else has changed settings in ZooKeeper, and says so: read them again.
     ConfigChanged {
-        /// Which topic.
-        topic: TopicName,
+        /// Whose.
+        entity: ConfigEntity,
     },
     /// A broker acknowledged image `version`; with it come reports for leaderless partitions.
     PushAcked {
@@ -338,7 +336,7 @@ pub enum WriteOutcome {
         /// What is stored; `None`: no node, or an unreadable one.
         now: Option<PartitionState>,
     },
-    /// The topic's stored settings, for a read; for a write: not applied, because they are others than it built on.
+    /// The stored settings, for a read; for a write: not applied, because they are others than it built on.
     Config {
         /// What is stored.
         now: BTreeMap<String, String>,
@@ -409,16 +407,16 @@ pub enum TopicWrite {
     },
 }
 
-/// A conditional write (or a read) of a topic's settings. One multi that checks `/controller_epoch`, the topic's node and the
-/// version of the settings' node as read, if they are `expected`.
+/// A conditional write (or a read) of settings. One multi that checks `/controller_epoch`, the topic's node if it is one, and
+/// the version of the settings' node as read, if they are `expected`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigWrite {
     /// To be named in `Written`.
     pub write: WriteId,
-    /// Which topic.
-    pub name: TopicName,
-    /// Life of the topic; another one is `TopicConflict`.
-    pub incarnation: Incarnation,
+    /// Whose.
+    pub entity: ConfigEntity,
+    /// Life of the topic, if it is one; another one is `TopicConflict`.
+    pub life: Option<Incarnation>,
     /// The settings on which the decision was made.
     pub expected: BTreeMap<String, String>,
     /// The new settings; `None`: only read.
@@ -432,7 +430,7 @@ pub struct Effects {
     pub partition_writes: Vec<PartitionWrite>,
     /// 2. Topics to write.
     pub topic_writes: Vec<TopicWrite>,
-    /// 3. Topics' settings to write or to read.
+    /// 3. Settings to write or to read.
     pub config_writes: Vec<ConfigWrite>,
     /// 4. The image changed: every broker is owed a push (`Controller::push_for`).
     pub image_changed: bool,
@@ -443,7 +441,7 @@ pub struct Effects {
     /// 7. Answers to deletions.
     pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
     /// 8. Answers to changes of settings.
-    pub config_answers: Vec<(RequestId, AlterTopicConfigAnswer)>,
+    pub config_answers: Vec<(RequestId, AlterConfigAnswer)>,
     /// 9. These changes of settings are stored and wait for the leaders' confirmation: `ConfirmationDue` after a while.
     pub confirmations_awaited: Vec<RequestId>,
     /// 10. Answers to reports of failed replicas: taken, or why not.

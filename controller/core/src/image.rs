@@ -22,6 +22,7 @@ pub(crate) struct Image {
     raised: bool,
     brokers_version: u64,
     failed_version: u64,
+    settings_version: u64,
     /// Version of each partition, and the same ordered by version.
     stamps: BTreeMap<TopicName, BTreeMap<i32, u64>>,
     changes: BTreeSet<(u64, TopicName, i32)>,
@@ -88,6 +89,24 @@ impl Image {
             self.cluster.failed.insert(broker, failed);
         }
         self.failed_version = self.raise();
+    }
+
+    /// Replaces the stored settings of one broker, or of all (`None`).
+    pub(crate) fn set_broker_settings(
+        &mut self,
+        broker: Option<BrokerId>,
+        settings: BTreeMap<String, String>,
+    ) {
+        let before = self.cluster.broker_settings.get(&broker);
+        if before.map_or(settings.is_empty(), |before| *before == settings) {
+            return;
+        }
+        if settings.is_empty() {
+            self.cluster.broker_settings.remove(&broker);
+        } else {
+            self.cluster.broker_settings.insert(broker, settings);
+        }
+        self.settings_version = self.raise();
     }
 
     /// Owes every broker a partition again as it is: whoever could not take it over before can now.
@@ -198,6 +217,7 @@ impl Image {
                 topics: self.cluster.topics.clone(),
                 deleted: Vec::new(),
                 failed: Some(self.cluster.failed.clone()),
+                broker_settings: Some(self.cluster.broker_settings.clone()),
             },
         }
     }
@@ -209,6 +229,9 @@ impl Image {
         }
         if self.failed_version > since {
             delta.failed = Some(self.cluster.failed.clone());
+        }
+        if self.settings_version > since {
+            delta.broker_settings = Some(self.cluster.broker_settings.clone());
         }
         for (version, name, index) in self.changes.iter().rev() {
             if *version <= since {

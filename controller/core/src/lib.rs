@@ -24,12 +24,11 @@ pub use candidate_api::{
 };
 pub use controller::{Controller, Defaults};
 pub use controller_api::{
-    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
-    AlteredTopicConfig, BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions,
-    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, DrainProgress, Effects, ElectLeaders,
-    ElectLeadersAnswer, ElectPartition, Election, LoadedPartition, LoadedTopic, Note, Obstruction,
-    PartitionWrite, ReplicaReport, RequestId, Snapshot, StopVerdict, TopicWrite, WriteId,
-    WriteOutcome,
+    AlterConfig, AlterConfigAnswer, AlterPartition, AlterPartitionAnswer, AlteredConfig,
+    BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions, CreatePartitionsAnswer,
+    CreateTopic, CreateTopicAnswer, DrainProgress, Effects, ElectLeaders, ElectLeadersAnswer,
+    ElectPartition, Election, LoadedPartition, LoadedTopic, Note, Obstruction, PartitionWrite,
+    ReplicaReport, RequestId, Snapshot, StopVerdict, TopicWrite, WriteId, WriteOutcome,
 };
 pub use drain::{OBSTRUCTIONS_SHOWN_MAX, can_stop};
 pub use elections::ELECTIONS_MAX;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use barnabas_types::topic_config::from_overrides;
 use barnabas_types::{
-    BrokerId, Condition, Incarnation, LeaderEpoch, PartitionEpoch, PartitionState, TopicImage,
-    TopicName, TopicPartition,
+    BrokerId, Condition, Incarnation, LeaderEpoch, PartitionEpoch, PartitionState, TopicConfig,
+    TopicImage, TopicName, TopicPartition,
 };
 
 use crate::configs::Configs;
@@ -34,7 +35,11 @@ impl Controller {
         topic: CreateTopic,
         effects: &mut Effects,
     ) {
-        let assignment = match self.check_name(&topic.name).and_then(|()| self.assignment(&topic)) {
+        let checked = self
+            .check_name(&topic.name)
+            .and_then(|()| from_overrides(&self.topic_defaults, &topic.overrides))
+            .and_then(|config| self.assignment(&topic, &config));
+        let assignment = match checked {
             Ok(assignment) => assignment,
             Err(condition) => return effects.create_answers.push((request, Err(condition))),
         };
@@ -87,14 +92,18 @@ impl Controller {
     }
 
     /// The assignment asked for, or an automatic one.
-    fn assignment(&self, topic: &CreateTopic) -> Result<Vec<Vec<BrokerId>>, Condition> {
+    fn assignment(
+        &self,
+        topic: &CreateTopic,
+        config: &TopicConfig,
+    ) -> Result<Vec<Vec<BrokerId>>, Condition> {
         let assignment = if topic.assignment.is_empty() {
             self.automatic(topic)?
         } else {
             self.manual(&topic.assignment)?
         };
         let rf = assignment.first().map_or(0, Vec::len);
-        let min = topic.config.min_insync_replicas;
+        let min = config.min_insync_replicas;
         if u32::try_from(rf).unwrap_or(0) < min {
             return Err(Condition::InvalidConfig(format!(
                 "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \
@@ -225,7 +234,8 @@ impl Controller {
 
     fn add_created(&mut self, created: Creating, incarnation: Incarnation, effects: &mut Effects) {
         let Creating { request, topic, partitions } = created;
-        let CreateTopic { name, config, topic_id, overrides, .. } = topic;
+        let CreateTopic { name, topic_id, overrides, .. } = topic;
+        let config = self.in_force(&overrides);
         let rf = partitions.values().next().map_or(0, |p| p.0.len());
         let answer = (topic_id, length(partitions.len()), length(rf));
         let mut slots = BTreeMap::new();

@@ -2,14 +2,11 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
 use barnabas_controller_core::{
-    AlterTopicConfig, AlteredTopicConfig, ConfigWrite, ControllerEvent, Effects, RequestId,
-    WriteOutcome,
+    AlterConfig, AlteredConfig, ConfigWrite, ControllerEvent, Effects, RequestId, WriteOutcome,
 };
 use barnabas_types::topic_config::SettingChange;
-use barnabas_types::{BrokerEpoch, Condition, FlushMode, TopicConfig};
+use barnabas_types::{BrokerEpoch, Condition, ConfigEntity, FlushMode, TopicConfig};
 use common::*;
 
 const ALL: &[(i32, i64)] = &[(1, 11), (2, 12), (3, 13)];
@@ -29,26 +26,26 @@ fn ack(term: &mut Term, id: i32, epoch: i64) -> Effects {
     term.step(ControllerEvent::PushAcked { broker, broker_epoch, version, reports: Vec::new() })
 }
 
-fn set(pairs: &[(&str, &str)]) -> AlterTopicConfig {
+fn set(pairs: &[(&str, &str)]) -> AlterConfig {
     let change = |(k, v): &(&str, &str)| ((*k).to_owned(), SettingChange::Set((*v).to_owned()));
-    AlterTopicConfig {
-        name: name("t"),
+    AlterConfig {
+        entity: topic_named("t"),
         replace: false,
         changes: pairs.iter().map(change).collect(),
         validate_only: false,
     }
 }
 
-fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+fn topic_named(text: &str) -> ConfigEntity {
+    ConfigEntity::Topic(name(text))
 }
 
-fn alter(term: &mut Term, alter: AlterTopicConfig) -> (RequestId, Effects) {
+fn alter(term: &mut Term, alter: AlterConfig) -> (RequestId, Effects) {
     let request = term.request();
-    (request, term.step(ControllerEvent::AlterTopicConfig { request, alter }))
+    (request, term.step(ControllerEvent::AlterConfig { request, alter }))
 }
 
-fn refused(term: &mut Term, change: AlterTopicConfig) -> Condition {
+fn refused(term: &mut Term, change: AlterConfig) -> Condition {
     let (_, effects) = alter(term, change);
     assert!(effects.config_writes.is_empty());
     effects.config_answers[0].1.clone().unwrap_err()
@@ -68,8 +65,8 @@ fn r37_a_change_is_answered_when_every_present_leader_has_confirmed_it() {
     let before = term.core.version();
     let (request, effects) = alter(&mut term, set(&[("flush.mode", "sync")]));
     let write = effects.config_writes[0].clone();
-    assert_eq!(write.overrides, Some(map(&[("flush.mode", "sync")])));
-    assert_eq!((write.expected, config(&term).flush_mode), (map(&[]), FlushMode::Async));
+    assert_eq!(write.overrides, Some(settings(&[("flush.mode", "sync")])));
+    assert_eq!((write.expected, config(&term).flush_mode), (settings(&[]), FlushMode::Async));
     let write = effects.config_writes[0].clone();
     let effects = written(&mut term, &write, WriteOutcome::Applied);
     assert!(effects.image_changed && effects.config_answers.is_empty());
@@ -80,13 +77,13 @@ fn r37_a_change_is_answered_when_every_present_leader_has_confirmed_it() {
     let (_, push) = term.core.push_for(b(1), BrokerEpoch(11), Some(before)).unwrap();
     let pushed = &push.topics[&name("t")];
     assert_eq!((pushed.partitions.len(), pushed.config.flush_mode), (2, FlushMode::Sync));
-    assert_eq!(pushed.overrides, map(&[("flush.mode", "sync")]));
+    assert_eq!(pushed.overrides, settings(&[("flush.mode", "sync")]));
 
     assert!(ack(&mut term, 3, 13).config_answers.is_empty(), "3 leads nothing");
     assert!(ack(&mut term, 1, 11).config_answers.is_empty(), "2 has not confirmed");
     let effects = ack(&mut term, 2, 12);
-    let overrides = map(&[("flush.mode", "sync")]);
-    let answer = AlteredTopicConfig { overrides, unconfirmed: Vec::new() };
+    let overrides = settings(&[("flush.mode", "sync")]);
+    let answer = AlteredConfig { overrides, unconfirmed: Vec::new() };
     assert_eq!(effects.config_answers, [(request, Ok(answer))]);
     let late = term.step(ControllerEvent::ConfirmationDue { request });
     assert_eq!(late, Effects::default());
@@ -132,14 +129,15 @@ fn r37_a_leader_that_dies_is_waited_for_no_longer_and_its_successor_knows_the_se
 fn r1_settings_that_somebody_else_wrote_are_kept_and_built_upon() {
     let mut term = two_led();
     let (_, effects) = alter(&mut term, set(&[("retention.ms", "5")]));
-    let theirs = map(&[("segment.ms", "77"), ("compression.type", "gzip")]);
+    let theirs = settings(&[("segment.ms", "77"), ("compression.type", "gzip")]);
     let now = WriteOutcome::Config { now: theirs.clone() };
     let effects = written(&mut term, &effects.config_writes[0], now);
     assert_eq!(config(&term).segment_ms, 77);
     assert!(effects.image_changed);
     let again = &effects.config_writes[0];
     assert_eq!(again.expected, theirs);
-    let both = map(&[("segment.ms", "77"), ("compression.type", "gzip"), ("retention.ms", "5")]);
+    let both =
+        settings(&[("segment.ms", "77"), ("compression.type", "gzip"), ("retention.ms", "5")]);
     assert_eq!(again.overrides, Some(both));
     written(&mut term, again, WriteOutcome::Applied);
     assert_eq!((config(&term).retention_ms, config(&term).segment_ms), (5, 77));
@@ -148,18 +146,18 @@ fn r1_settings_that_somebody_else_wrote_are_kept_and_built_upon() {
 #[test]
 fn changes_from_outside_are_read_and_pushed() {
     let mut term = two_led();
-    let effects = term.step(ControllerEvent::ConfigChanged { topic: name("t") });
+    let effects = term.step(ControllerEvent::ConfigChanged { entity: topic_named("t") });
     let read = effects.config_writes[0].clone();
     assert_eq!(read.overrides, None);
     // While it is read nothing is written: the answer may be older than the write.
     let (_, effects) = alter(&mut term, set(&[("retention.ms", "5")]));
     assert!(effects.config_writes.is_empty());
-    let bad = map(&[("segment.ms", "77"), ("segment.bytes", "x")]);
+    let bad = settings(&[("segment.ms", "77"), ("segment.bytes", "x")]);
     let effects = written(&mut term, &read, WriteOutcome::Config { now: bad });
     assert!(said(&effects, "segment.bytes must be") && effects.image_changed);
     assert_eq!(config(&term).segment_ms, 77);
     assert_eq!(effects.config_writes.len(), 1, "now the change");
-    let unknown = term.step(ControllerEvent::ConfigChanged { topic: name("other") });
+    let unknown = term.step(ControllerEvent::ConfigChanged { entity: topic_named("other") });
     assert_eq!(unknown, Effects::default());
 }
 
@@ -172,12 +170,12 @@ fn bad_changes_are_refused_before_anything_is_written() {
     assert!(
         matches!(refused(&mut term, set(&[("min.insync.replicas", "4")])), Condition::InvalidConfig(t) if t.contains("replication factor 3"))
     );
-    let elsewhere = AlterTopicConfig { name: name("no"), ..set(&[]) };
+    let elsewhere = AlterConfig { entity: topic_named("no"), ..set(&[]) };
     assert_eq!(refused(&mut term, elsewhere), Condition::UnknownTopicOrPartition);
-    let checked = AlterTopicConfig { validate_only: true, ..set(&[("min.insync.replicas", "2")]) };
+    let checked = AlterConfig { validate_only: true, ..set(&[("min.insync.replicas", "2")]) };
     let (_, effects) = alter(&mut term, checked);
     assert!(effects.config_writes.is_empty() && !effects.image_changed);
-    let overrides = map(&[("min.insync.replicas", "2")]);
+    let overrides = settings(&[("min.insync.replicas", "2")]);
     assert_eq!(effects.config_answers[0].1.clone().unwrap().overrides, overrides);
 }
 
@@ -190,7 +188,7 @@ fn changes_of_one_topic_come_one_after_the_other() {
     let effects = written(&mut term, &effects.config_writes[0], WriteOutcome::Applied);
     assert_eq!(effects.confirmations_awaited, [first]);
     let next = effects.config_writes[0].clone();
-    assert_eq!(next.expected, map(&[("retention.ms", "1")]));
+    assert_eq!(next.expected, settings(&[("retention.ms", "1")]));
     let reason = "no";
     let effects = written(&mut term, &next, WriteOutcome::Refused { reason });
     assert!(

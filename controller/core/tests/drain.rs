@@ -9,7 +9,6 @@ use barnabas_controller_core::{
 };
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, Condition, LeaderEpoch, PartitionEpoch, PartitionState,
-    TopicConfig,
 };
 use common::*;
 
@@ -27,9 +26,8 @@ fn marked(of: &[(i32, i64)], draining: &[i32]) -> BTreeMap<BrokerId, BrokerImage
 
 /// A term over `t-0` with the given min.insync.replicas; all three live, ISR as given, its first member leads.
 fn term(min_insync_replicas: u32, members: &[(i32, i64)]) -> Term {
-    let config = TopicConfig { min_insync_replicas, ..TopicConfig::default() };
     let mut loaded = topic(AR, &[Some(stored(members[0].0, 5, members))]);
-    loaded.config = config;
+    loaded.overrides = settings(&[("min.insync.replicas", &min_insync_replicas.to_string())]);
     Term::with(brokers(ALL), loaded).0
 }
 
@@ -124,11 +122,10 @@ fn r26_a_second_drainer_waits_until_the_first_is_back() {
 
 #[test]
 fn r26_two_drainers_leave_every_partition_in_the_same_order() {
-    let config = TopicConfig { min_insync_replicas: 2, ..TopicConfig::default() };
     // 3 lags in partition 1.
     let behind = stored(1, 5, &[(1, 11), (2, 12)]);
     let mut loaded = topic(AR, &[Some(stored(1, 5, ALL)), Some(behind)]);
-    loaded.config = config;
+    loaded.overrides = settings(&[("min.insync.replicas", "2")]);
     let mut term = Term::with(brokers(ALL), loaded).0;
     term.register(marked(ALL, &[2]));
     term.apply();

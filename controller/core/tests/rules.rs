@@ -367,7 +367,7 @@ fn r8_a_new_leaderless_epoch_discards_earlier_reports() {
 #[test]
 fn r8_unclean_election_takes_the_best_of_the_live_ones_only_if_enabled() {
     let mut t = topic(AR, &[Some(stored(1, 5, &[(1, 11)]))]);
-    t.config.unclean_leader_election = true;
+    t.overrides = settings(&[("unclean.leader.election.enable", "true")]);
     let (mut term, effects) = Term::with(brokers(&[(2, 12), (3, 13)]), t);
     assert_eq!(
         leader(only(&effects)),
@@ -619,7 +619,7 @@ fn r38_a_failed_replica_is_passed_over_by_every_way_to_a_leader() {
     assert_eq!(leader(only(&effects)), 3);
 
     let mut t = topic(AR, &[Some(stored(1, 5, &[(1, 11)]))]);
-    t.config.unclean_leader_election = true;
+    t.overrides = settings(&[("unclean.leader.election.enable", "true")]);
     let (mut term, _) = Term::with(brokers(ALL), t);
     failed(&mut term, 1, 11, 1, true);
     term.apply();

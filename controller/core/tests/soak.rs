@@ -8,13 +8,14 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{
-    AlterPartition, AlterTopicConfig, ConfigWrite, ControllerEvent, ReplicaReport, RequestId,
-    Snapshot, TopicWrite, WriteOutcome,
+    AlterConfig, AlterPartition, ConfigWrite, ControllerEvent, ReplicaReport, RequestId, Snapshot,
+    TopicWrite, WriteOutcome,
 };
 use barnabas_types::topic_config::SettingChange;
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ClusterDelta, FailedByBroker, FailedReplicas, Incarnation,
-    LeaderEpoch, Offset, Partition, TopicImage, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, ClusterDelta, ConfigEntity, FailedByBroker,
+    FailedReplicas, Incarnation, LeaderEpoch, Offset, Partition, TopicImage, TopicName,
+    TopicPartition,
 };
 use common::*;
 
@@ -25,6 +26,7 @@ struct Mirror {
     brokers: BTreeMap<BrokerId, BrokerImage>,
     topics: BTreeMap<TopicName, TopicImage>,
     failed: FailedByBroker,
+    settings: BrokerSettings,
 }
 
 impl Mirror {
@@ -49,6 +51,9 @@ impl Mirror {
         if let Some(brokers) = delta.brokers {
             self.brokers = brokers;
         }
+        if let Some(settings) = delta.broker_settings {
+            self.settings = settings;
+        }
         self.version = Some(version);
     }
 }
@@ -65,7 +70,7 @@ struct Soak {
     epochs: BTreeMap<(TopicPartition, Incarnation), LeaderEpoch>,
     recovered: usize,
     /// Settings as stored, and the writes of them that are open.
-    settings: BTreeMap<TopicName, BTreeMap<String, String>>,
+    settings: BTreeMap<ConfigEntity, BTreeMap<String, String>>,
     config_writes: Vec<ConfigWrite>,
     /// Changes of settings that are not answered yet.
     unanswered: BTreeSet<RequestId>,
@@ -77,13 +82,15 @@ impl Soak {
             let states =
                 [Some(stored(leader, 5, &[(1, epoch), (2, 12)])), Some(stored(2, 3, &[(2, 12)]))];
             let mut topic = topic(&[1, 2, 3], &states);
-            topic.config.unclean_leader_election = leader == 2;
+            if leader == 2 {
+                topic.overrides = common::settings(&[("unclean.leader.election.enable", "true")]);
+            }
             topic
         };
         let registered = brokers(&[(1, 21), (2, 12), (3, 13), (4, 14)]);
         let topics = BTreeMap::from([(name("t"), t(1, 11)), (name("u"), t(2, 21))]);
         let mut term = Term::new();
-        let snapshot = Snapshot { brokers: registered.clone(), topics };
+        let snapshot = Snapshot { brokers: registered.clone(), topics, ..Snapshot::default() };
         let effects = term.step(ControllerEvent::Loaded(snapshot));
         assert!(effects.image_changed);
         Self {
@@ -172,7 +179,7 @@ impl Soak {
             let index = self.dice.below(self.topics.len());
             let (write, outcome) = match self.topics.remove(index) {
                 TopicWrite::Create { write, name, .. } => {
-                    self.settings.insert(name, BTreeMap::new());
+                    self.settings.insert(ConfigEntity::Topic(name), BTreeMap::new());
                     self.next_epoch += 1;
                     (write, WriteOutcome::TopicCreated { czxid: self.next_epoch })
                 }
@@ -253,8 +260,8 @@ impl Soak {
         mirror.take(version, delta);
         let image = self.term.core.image();
         assert_eq!(
-            (&mirror.brokers, &mirror.topics, &mirror.failed),
-            (&image.brokers, &image.topics, &image.failed),
+            (&mirror.brokers, &mirror.topics, &mirror.failed, &mirror.settings),
+            (&image.brokers, &image.topics, &image.failed, &image.broker_settings),
             "delta = full"
         );
         let mut reports = Vec::new();
@@ -289,13 +296,22 @@ impl Soak {
 
     /// Somebody asks for other settings, or writes them into the store himself.
     fn alter(&mut self) {
-        let name = name(["t", "u", "v", "w"][self.dice.below(4)]);
         let value = self.dice.below(5).to_string();
-        let key = ["retention.ms", "segment.ms", "flush.ms"][self.dice.below(3)].to_owned();
+        let (entity, keys) = match self.dice.below(6) {
+            4 => {
+                (ConfigEntity::Broker(None), ["log.retention.ms", "log.roll.ms", "log.flush.mode"])
+            }
+            5 => (ConfigEntity::Broker(Some(self.random_broker())), ["log.cleaner.backoff.ms"; 3]),
+            n => {
+                let topic = ConfigEntity::Topic(name(["t", "u", "v", "w"][n]));
+                (topic, ["retention.ms", "segment.ms", "flush.ms"])
+            }
+        };
+        let key = keys[self.dice.below(3)].to_owned();
         if self.dice.one_in(4) {
-            self.settings.entry(name.clone()).or_default().insert(key, value);
+            self.settings.entry(entity.clone()).or_default().insert(key, value);
             if self.dice.one_in(2) {
-                self.step(ControllerEvent::ConfigChanged { topic: name });
+                self.step(ControllerEvent::ConfigChanged { entity });
             }
             return;
         }
@@ -303,15 +319,15 @@ impl Soak {
             0 => SettingChange::Delete,
             _ => SettingChange::Set(value),
         };
-        let alter = AlterTopicConfig {
-            name,
+        let alter = AlterConfig {
+            entity,
             replace: self.dice.one_in(5),
             changes: vec![(key, change)],
             validate_only: self.dice.one_in(8),
         };
         let request = self.term.request();
         self.unanswered.insert(request);
-        self.step(ControllerEvent::AlterTopicConfig { request, alter });
+        self.step(ControllerEvent::AlterConfig { request, alter });
     }
 
     fn complete_config(&mut self) {
@@ -319,12 +335,17 @@ impl Soak {
             return;
         }
         let index = self.dice.below(self.config_writes.len());
-        let ConfigWrite { write, name, incarnation, expected, overrides } =
+        let ConfigWrite { write, entity, life, expected, overrides } =
             self.config_writes.remove(index);
-        let lives = self.term.core.image().topics.get(&name).map(|t| t.incarnation);
-        let stored = self.settings.entry(name).or_default();
+        let lives = match &entity {
+            ConfigEntity::Topic(name) => {
+                self.term.core.image().topics.get(name).map(|t| t.incarnation)
+            }
+            ConfigEntity::Broker(_) => None,
+        };
+        let stored = self.settings.entry(entity).or_default();
         let outcome = match overrides {
-            _ if lives != Some(incarnation) => WriteOutcome::TopicConflict,
+            _ if lives != life => WriteOutcome::TopicConflict,
             Some(overrides) if *stored == expected => {
                 *stored = overrides;
                 WriteOutcome::Applied

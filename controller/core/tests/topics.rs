@@ -13,7 +13,7 @@ use common::*;
 
 fn cluster(of: &[(i32, i64)]) -> Term {
     let mut term = Term::new();
-    let snapshot = Snapshot { brokers: brokers(of), topics: BTreeMap::new() };
+    let snapshot = Snapshot { brokers: brokers(of), ..Snapshot::default() };
     term.step(ControllerEvent::Loaded(snapshot));
     term
 }
@@ -116,7 +116,7 @@ fn creation_is_refused_with_one_clear_sentence() {
         assert!(matches!(condition, Condition::InvalidPartitions(_)));
     }
     let mut strict = create("x", 1, 2);
-    strict.config.min_insync_replicas = 3;
+    strict.overrides = settings(&[("min.insync.replicas", "3")]);
     assert!(text(refusal(&mut term, strict)).contains("min.insync.replicas 3"));
 }
 

@@ -37,6 +37,15 @@ impl AdminService {
         AdminServer::new(Self { local, anywhere, view })
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
+
+    /// Until this broker knows the cluster: an empty answer would say that there is nothing.
+    async fn informed(&self) -> Result<(), Status> {
+        if self.anywhere.is_informed().await {
+            return Ok(());
+        }
+        let me = self.view.me();
+        Err(Status::unavailable(format!("no controller has told broker {me} of the cluster yet")))
+    }
 }
 
 #[tonic::async_trait]
@@ -84,18 +93,28 @@ impl Admin for AdminService {
         Ok(Response::new(partitions::write_created(name, answer)))
     }
 
-    async fn alter_topic_config(
+    async fn alter_config(
         &self,
-        request: Request<v1::AlterTopicConfigRequest>,
-    ) -> Result<Response<v1::AlterTopicConfigResponse>, Status> {
+        request: Request<v1::AlterConfigRequest>,
+    ) -> Result<Response<v1::AlterConfigResponse>, Status> {
         let request = request.into_inner();
-        let (name, forwarded) = (request.name.clone(), request.forwarded);
+        let forwarded = request.forwarded;
         let answer = match settings::read_alter(request) {
             Err(condition) => Err(condition),
-            Ok(alter) if forwarded => self.local.alter_topic_config(alter).await,
-            Ok(alter) => self.anywhere.alter_topic_config(alter).await,
+            Ok(alter) if forwarded => self.local.alter_config(alter).await,
+            Ok(alter) => self.anywhere.alter_config(alter).await,
         };
-        Ok(Response::new(settings::write_altered(name, answer)))
+        Ok(Response::new(settings::write_altered(answer)))
+    }
+
+    async fn describe_broker_config(
+        &self,
+        request: Request<v1::DescribeBrokerConfigRequest>,
+    ) -> Result<Response<v1::DescribeBrokerConfigResponse>, Status> {
+        self.informed().await?;
+        let settings = self.view.settings(request.get_ref().cluster_default);
+        let broker_id = self.view.me().0;
+        Ok(Response::new(v1::DescribeBrokerConfigResponse { broker_id, settings }))
     }
 
     async fn elect_leaders(
@@ -157,13 +176,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::DescribeTopicsRequest>,
     ) -> Result<Response<v1::DescribeTopicsResponse>, Status> {
-        if !self.anywhere.is_informed().await {
-            // An empty answer would say that there are no topics.
-            return Err(Status::unavailable(format!(
-                "no controller has told broker {} of the cluster yet",
-                self.view.me()
-            )));
-        }
+        self.informed().await?;
         Ok(Response::new(describe::topics(&self.view.image(), &request.get_ref().names)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions, DrainProgress,
+    AlterConfig, AlterPartitionAnswer, AlteredConfig, CreatePartitions, DrainProgress,
     ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
 use barnabas_proto::convert::IsrProposals;
@@ -13,8 +13,8 @@ use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterId, ClusterImage, Condition, FailedReplicas, TopicId, TopicImage,
-    TopicName,
+    BrokerEpoch, BrokerId, ClusterId, ClusterImage, Condition, ConfigEntity, FailedReplicas,
+    TopicId, TopicImage,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -44,6 +44,8 @@ pub trait ClusterView: Send + Sync + 'static {
     fn me(&self) -> BrokerId;
     /// The cluster.
     fn cluster_id(&self) -> ClusterId;
+    /// This broker's settings in force, or (`cluster_default`) those that are stored for all brokers.
+    fn settings(&self, cluster_default: bool) -> Vec<v1::BrokerSetting>;
     /// Changes with each new image.
     fn changes(&self) -> watch::Receiver<u64>;
 }
@@ -239,32 +241,35 @@ impl ControllerClient {
         Ok(total)
     }
 
-    /// Changes a topic's settings; waits a little while nobody is controller, and then until this broker knows the new ones.
+    /// Changes settings; waits a little while nobody is controller, and then until this broker knows the new ones.
     ///
     /// # Errors
     /// As [`Self::create_topic`].
-    pub async fn alter_topic_config(
-        &self,
-        alter: AlterTopicConfig,
-    ) -> Result<AlteredTopicConfig, Condition> {
+    pub async fn alter_config(&self, alter: AlterConfig) -> Result<AlteredConfig, Condition> {
         let attempt = || async {
             if self.local.epoch().is_some() {
-                return self.local.alter_topic_config(alter.clone()).await;
+                return self.local.alter_config(alter.clone()).await;
             }
             self.forward_alter(&alter).await
         };
         let altered = self.patiently(attempt).await?;
         if !alter.validate_only {
-            self.until_in_force(&alter.name, &altered).await;
+            self.until_in_force(&alter.entity, &altered).await;
         }
         Ok(altered)
     }
 
-    /// Until the topic's settings are in this broker's view; they are stored either way.
-    async fn until_in_force(&self, name: &TopicName, altered: &AlteredTopicConfig) {
-        self.until_shown(|image| {
-            let topic = image.topics.get(name);
-            topic.is_none_or(|topic| topic.overrides == altered.overrides)
+    /// Until the settings are in this broker's view; they are stored either way.
+    async fn until_in_force(&self, entity: &ConfigEntity, altered: &AlteredConfig) {
+        self.until_shown(|image| match entity {
+            ConfigEntity::Topic(name) => {
+                let topic = image.topics.get(name);
+                topic.is_none_or(|topic| topic.overrides == altered.overrides)
+            }
+            ConfigEntity::Broker(broker) => {
+                let shown = image.broker_settings.get(broker);
+                shown.map_or(altered.overrides.is_empty(), |shown| *shown == altered.overrides)
+            }
         })
         .await;
     }
@@ -422,13 +427,10 @@ impl ControllerClient {
         partitions::read_created(self.called(client.create_partitions(request)).await?)
     }
 
-    async fn forward_alter(
-        &self,
-        alter: &AlterTopicConfig,
-    ) -> Result<AlteredTopicConfig, Condition> {
+    async fn forward_alter(&self, alter: &AlterConfig) -> Result<AlteredConfig, Condition> {
         let mut client = AdminClient::new(self.connected().await?);
         let request = settings::write_alter(alter, true);
-        settings::read_altered(self.called(client.alter_topic_config(request)).await?)
+        settings::read_altered(self.called(client.alter_config(request)).await?)
     }
 
     async fn forward_delete(&self, name: &str) -> Result<TopicId, Condition> {

@@ -5,11 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlteredTopicConfig, CreatePartitions,
+    AlterConfig, AlterPartition, AlterPartitionAnswer, AlteredConfig, CreatePartitions,
     CreateTopic, DrainProgress, ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
 use barnabas_proto::convert::IsrProposals;
-use barnabas_types::topic_config;
 use barnabas_types::{
     BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
 };
@@ -139,7 +138,6 @@ impl ControllerHandle {
         self.term()?;
         let name = TopicName::new(&topic.name)
             .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
-        let config = topic_config::from_overrides(&self.term()?.defaults.topic, &topic.overrides)?;
         let topic_id = TopicId(random_id().map_err(Condition::InvalidRequest)?);
         let validate_only = topic.validate_only;
         let topic = CreateTopic {
@@ -149,7 +147,6 @@ impl ControllerHandle {
             replication_factor: topic.replication_factor,
             assignment: topic.assignment,
             overrides: topic.overrides,
-            config,
             validate_only,
         };
         let answer = self.submit(|answer| TermEvent::Create(topic, answer)).await?;
@@ -183,15 +180,12 @@ impl ControllerHandle {
         answered(answer, lost).await
     }
 
-    /// Changes a topic's settings. Returns when they are stored and every leader has confirmed them, or has not for some
-    /// seconds.
+    /// Changes settings. Returns when they are stored and everybody concerned has confirmed them, or has not
+    /// for some seconds.
     ///
     /// # Errors
     /// As [`Self::create_topic`].
-    pub async fn alter_topic_config(
-        &self,
-        alter: AlterTopicConfig,
-    ) -> Result<AlteredTopicConfig, Condition> {
+    pub async fn alter_config(&self, alter: AlterConfig) -> Result<AlteredConfig, Condition> {
         let answer = self.submit(|answer| TermEvent::AlterConfig(alter, answer)).await?;
         let lost =
             Condition::UnknownOutcome("the controller changed while it altered the settings");

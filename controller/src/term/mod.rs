@@ -6,9 +6,9 @@ mod push;
 use std::sync::Arc;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, AlterTopicConfig, AlterTopicConfigAnswer,
-    CreatePartitions, CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults,
-    DrainProgress, ElectLeaders, ElectLeadersAnswer, StopVerdict,
+    AlterConfig, AlterConfigAnswer, AlterPartition, AlterPartitionAnswer, CreatePartitions,
+    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults, DrainProgress, ElectLeaders,
+    ElectLeadersAnswer, StopVerdict,
 };
 use barnabas_types::{
     BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
@@ -29,7 +29,7 @@ pub(crate) enum TermEvent {
     Create(CreateTopic, oneshot::Sender<CreateTopicAnswer>),
     Delete(TopicName, oneshot::Sender<Result<TopicId, Condition>>),
     CreatePartitions(CreatePartitions, oneshot::Sender<CreatePartitionsAnswer>),
-    AlterConfig(AlterTopicConfig, oneshot::Sender<AlterTopicConfigAnswer>),
+    AlterConfig(AlterConfig, oneshot::Sender<AlterConfigAnswer>),
     Failed(FailedReplicas, oneshot::Sender<Result<(), Condition>>),
     /// A broker and its epoch; what its registration says now.
     Drain((BrokerId, BrokerEpoch), bool, oneshot::Sender<Result<DrainProgress, Condition>>),
@@ -42,7 +42,6 @@ pub(crate) enum TermEvent {
 #[derive(Clone, Debug)]
 pub(crate) struct TermHandle {
     pub(crate) epoch: ControllerEpoch,
-    pub(crate) defaults: Defaults,
     pub(crate) inbox: mpsc::Sender<TermEvent>,
 }
 
@@ -105,7 +104,7 @@ pub(crate) struct Beginning<Z> {
 
 /// Begins a term.
 pub(crate) fn begin<Z: ZooKeeper>(beginning: Beginning<Z>) -> RunningTerm {
-    let Beginning { epoch, defaults, .. } = beginning;
+    let epoch = beginning.epoch;
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let paused = watch::Sender::new(false);
     let brokers_changed = Arc::new(Notify::new());
@@ -120,7 +119,7 @@ pub(crate) fn begin<Z: ZooKeeper>(beginning: Beginning<Z>) -> RunningTerm {
     });
     let task = tokio::spawn(owner.run());
     RunningTerm {
-        handle: TermHandle { epoch, defaults, inbox: sender },
+        handle: TermHandle { epoch, inbox: sender },
         paused,
         brokers_changed,
         configs_changed,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use barnabas_controller_core::{
-    AlterPartitionAnswer, AlterTopicConfigAnswer, Controller, ControllerEvent,
-    CreatePartitionsAnswer, CreateTopicAnswer, DrainProgress, Effects, ElectLeadersAnswer,
-    Election, Note, RequestId, WriteId, WriteOutcome,
+    AlterConfigAnswer, AlterPartitionAnswer, Controller, ControllerEvent, CreatePartitionsAnswer,
+    CreateTopicAnswer, DrainProgress, Effects, ElectLeadersAnswer, Election, Note, RequestId,
+    WriteId, WriteOutcome,
 };
 use barnabas_proto::znode::paths;
 use barnabas_types::{Condition, Now, TopicId};
@@ -28,7 +28,7 @@ use crate::zookeeper::{Op, Request, ZooKeeper};
 const PARTITION_MULTIS_MAX: usize = 8;
 /// Topic creations and deletions under way at once.
 const TOPIC_WRITES_MAX: usize = 4;
-/// Topics' settings written or read at once.
+/// Settings written or read at once.
 const CONFIG_WRITES_MAX: usize = 4;
 /// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
 const CONFIRMATION_PATIENCE: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ enum Waiter {
     Create(oneshot::Sender<CreateTopicAnswer>),
     Delete(oneshot::Sender<Result<TopicId, Condition>>),
     CreatePartitions(oneshot::Sender<CreatePartitionsAnswer>),
-    AlterConfig(oneshot::Sender<AlterTopicConfigAnswer>),
+    AlterConfig(oneshot::Sender<AlterConfigAnswer>),
     Failed(oneshot::Sender<Result<(), Condition>>),
     Drain(oneshot::Sender<Result<DrainProgress, Condition>>),
     Elect(oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
@@ -149,12 +149,7 @@ impl<Z: ZooKeeper> Owner<Z> {
 
     /// Runs until the term is over.
     pub(super) async fn run(mut self) {
-        let loaded = match drive::run(
-            &self.setting.beginning.client,
-            Load::new(self.setting.beginning.defaults.topic),
-        )
-        .await
-        {
+        let loaded = match drive::run(&self.setting.beginning.client, Load::default()).await {
             Ok(loaded) => loaded,
             Err(error) => return self.give_up(&error),
         };
@@ -242,7 +237,7 @@ impl<Z: ZooKeeper> Owner<Z> {
             }
             TermEvent::AlterConfig(alter, answer) => {
                 self.waiting.insert(request, Waiter::AlterConfig(answer));
-                self.step(ControllerEvent::AlterTopicConfig { request, alter });
+                self.step(ControllerEvent::AlterConfig { request, alter });
             }
             TermEvent::Failed(report, answer) => {
                 self.waiting.insert(request, Waiter::Failed(answer));
@@ -313,8 +308,8 @@ impl<Z: ZooKeeper> Owner<Z> {
                 self.reading_notices = false;
                 match read {
                     Ok(read) => {
-                        for topic in read.topics {
-                            self.step(ControllerEvent::ConfigChanged { topic });
+                        for entity in read.changed {
+                            self.step(ControllerEvent::ConfigChanged { entity });
                         }
                         if std::mem::take(&mut self.notices_stale) || read.more {
                             self.read_notices();

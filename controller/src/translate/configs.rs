@@ -1,10 +1,10 @@
-//! Topics' settings: conditional writes and reads, and the notices by which others tell of changes they made in ZooKeeper.
+//! Settings: conditional writes and reads, and the notices by which others tell of changes they made in ZooKeeper.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{ConfigWrite, WriteId, WriteOutcome};
 use barnabas_proto::znode::{self, paths};
-use barnabas_types::TopicName;
+use barnabas_types::ConfigEntity;
 
 use super::load::{all, nodes};
 use super::partitions::epoch_moved;
@@ -38,9 +38,10 @@ impl WriteConfig {
     }
 
     fn reads(&self) -> Vec<Request> {
-        let name = &self.write.name;
-        let epoch = paths::CONTROLLER_EPOCH.to_owned();
-        let read = vec![epoch, paths::topic(name), paths::topic_config(name)];
+        let mut read = vec![paths::CONTROLLER_EPOCH.to_owned(), paths::config(&self.write.entity)];
+        if let ConfigEntity::Topic(name) = &self.write.entity {
+            read.push(paths::topic(name));
+        }
         vec![Request::Sync, Request::MultiRead(read)]
     }
 
@@ -50,16 +51,16 @@ impl WriteConfig {
     }
 
     fn after_read(&mut self, read: &[Option<Node>]) -> Step<Output> {
-        let [epoch, topic, config] = read else { return self.read_again() };
+        let [epoch, config, topic @ ..] = read else { return self.read_again() };
         if epoch_moved(Some(epoch), self.epoch_version) {
             return self.done(WriteOutcome::Fenced);
         }
-        let life = self.write.incarnation.czxid;
-        let Some(topic) = topic.as_ref().filter(|node| node.stat.czxid == life) else {
+        let topic = topic.iter().flatten().next();
+        if topic.map(|node| node.stat.czxid) != self.write.life.map(|life| life.czxid) {
             return self.done(WriteOutcome::TopicConflict);
-        };
+        }
         // Settings that cannot be read count as none, as at loading; the next change mends them.
-        let parsed = config.as_ref().map(|c| znode::parse_topic_config(&self.write.name, &c.data));
+        let parsed = config.as_ref().map(|c| znode::parse_config(&self.write.entity, &c.data));
         let now = parsed.and_then(Result::ok).unwrap_or_default();
         match &self.write.overrides {
             Some(meant) if self.tried && now == *meant => self.done(WriteOutcome::Applied),
@@ -74,18 +75,22 @@ impl WriteConfig {
 
     fn ops(
         &self,
-        topic: &Node,
+        topic: Option<&Node>,
         config: Option<&Node>,
         meant: &BTreeMap<String, String>,
     ) -> Vec<Op> {
-        let name = &self.write.name;
-        let (path, data) = (paths::topic_config(name), znode::write_topic_config(meant));
+        let entity = &self.write.entity;
+        let (path, data) = (paths::config(entity), znode::write_config(meant));
         let write = match config {
             Some(node) => Op::Set { path, data, version: Some(node.stat.version) },
             None => Op::Create { path, data, mode: CreateMode::Persistent },
         };
-        let check = Op::Check { path: paths::topic(name), version: topic.stat.version };
-        vec![epoch_check(self.epoch_version), check, write]
+        let mut ops = vec![epoch_check(self.epoch_version)];
+        if let (ConfigEntity::Topic(name), Some(topic)) = (entity, topic) {
+            ops.push(Op::Check { path: paths::topic(name), version: topic.stat.version });
+        }
+        ops.push(write);
+        ops
     }
 
     fn after_write(&mut self, answer: Option<Answer>) -> Step<Output> {
@@ -129,8 +134,8 @@ const NOTICES_MAX: usize = 100;
 /// What the notices below `/config/changes` said. They are removed once read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigNotices {
-    /// Topics whose settings somebody else changed.
-    pub topics: BTreeSet<TopicName>,
+    /// Whose settings somebody else changed.
+    pub changed: BTreeSet<ConfigEntity>,
     /// There are more notices: read again.
     pub more: bool,
 }
@@ -190,7 +195,7 @@ impl ReadConfigNotices {
         read: &[Option<Node>],
     ) -> Step<Result<ConfigNotices, GivenUp>> {
         let said = read.iter().flatten().filter_map(|node| znode::parse_config_change(&node.data));
-        self.found.topics.extend(said);
+        self.found.changed.extend(said);
         self.stage = Stage::Remove;
         let remove = |path: &String| {
             let delete = Op::Delete { path: path.clone(), version: None };

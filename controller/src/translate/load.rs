@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{BrokerRegistration, LoadedPartition, LoadedTopic, Snapshot};
 use barnabas_proto::znode::{self, BrokerNode, TopicNode, paths};
-use barnabas_types::topic_config;
-use barnabas_types::{BrokerEpoch, BrokerId, Incarnation, TopicConfig, TopicName, TopicPartition};
+use barnabas_types::{BrokerEpoch, BrokerId, ConfigEntity, Incarnation, TopicName, TopicPartition};
 
 use super::{Answer, GivenUp, Procedure, Step};
 use crate::zookeeper::{Error, Node, Reply, Request};
@@ -85,9 +84,10 @@ pub struct Loaded {
 enum LoadStage {
     #[default]
     Lists,
-    /// Registrations and topic nodes; the names in the order of the reads.
+    /// Registrations, brokers' settings and topic nodes; the names in the order of the reads.
     Nodes {
         ids: Vec<BrokerId>,
+        configs: Vec<Option<BrokerId>>,
         topics: Vec<TopicName>,
     },
     States {
@@ -95,28 +95,15 @@ enum LoadStage {
     },
 }
 
-/// Reads everything: brokers (with a watch on their list), topics with settings, partition states.
-#[derive(Clone, Debug)]
+/// Reads everything: brokers (with a watch on their list) and their settings, topics with settings, partition states.
+#[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// For what a topic does not override.
-    defaults: TopicConfig,
     stage: LoadStage,
     loaded: Loaded,
     marked: BTreeSet<TopicName>,
 }
 
 impl Load {
-    /// Begins to load.
-    #[must_use]
-    pub fn new(defaults: TopicConfig) -> Self {
-        Self {
-            defaults,
-            stage: LoadStage::Lists,
-            loaded: Loaded::default(),
-            marked: BTreeSet::new(),
-        }
-    }
-
     fn lists() -> Vec<Request> {
         let list = |path: &str, watch| Request::Children { path: path.into(), watch };
         vec![
@@ -124,6 +111,7 @@ impl Load {
             list(paths::BROKER_IDS, true),
             list(paths::TOPICS, false),
             list(paths::DELETE_TOPICS, false),
+            list(paths::BROKER_CONFIGS, false),
         ]
     }
 
@@ -132,23 +120,45 @@ impl Load {
         let ids = broker_ids(&children(replies, 1), problems);
         let topics = topic_names(&children(replies, 2), problems);
         self.marked = topic_names(&children(replies, 3), problems).into_iter().collect();
+        let mut configs = Vec::new();
+        for name in children(replies, 4) {
+            match znode::parse_broker_config_name(&name) {
+                Some(broker) => configs.push(broker),
+                None => problems.push(format!("{}/{name}: not a broker id", paths::BROKER_CONFIGS)),
+            }
+        }
         let mut requests = broker_reads(&ids);
+        for brokers in configs.chunks(NODES_A_READ) {
+            let path = |broker: &Option<BrokerId>| paths::config(&ConfigEntity::Broker(*broker));
+            requests.push(Request::MultiRead(brokers.iter().map(path).collect()));
+        }
         for names in topics.chunks(NODES_A_READ / 2) {
             let pairs =
                 names.iter().flat_map(|name| [paths::topic(name), paths::topic_config(name)]);
             requests.push(Request::MultiRead(pairs.collect()));
         }
-        self.stage = LoadStage::Nodes { ids, topics };
+        self.stage = LoadStage::Nodes { ids, configs, topics };
         if requests.is_empty() { self.finish() } else { Step::AnyOrder(requests) }
     }
 
     fn after_nodes(
         &mut self,
         ids: &[BrokerId],
+        configs: &[Option<BrokerId>],
         topics: Vec<TopicName>,
         nodes: Vec<Option<Node>>,
     ) -> Step<<Self as Procedure>::Output> {
-        let (of_brokers, of_topics) = nodes.split_at(ids.len().min(nodes.len()));
+        let (of_brokers, rest) = nodes.split_at(ids.len().min(nodes.len()));
+        let (of_configs, of_topics) = rest.split_at(configs.len().min(rest.len()));
+        for (broker, node) in configs.iter().zip(of_configs) {
+            let Some(node) = node else { continue };
+            match znode::parse_config(&ConfigEntity::Broker(*broker), &node.data) {
+                Ok(settings) => {
+                    self.loaded.snapshot.broker_settings.insert(*broker, settings);
+                }
+                Err(error) => self.loaded.problems.push(error.to_string()),
+            }
+        }
         let mut found = Registrations::default();
         read_brokers(ids, of_brokers, &mut found);
         self.loaded.snapshot.brokers = found.brokers;
@@ -187,7 +197,8 @@ impl Load {
         read: &TopicNode,
         config: Option<&Node>,
     ) -> LoadedTopic {
-        let overrides = match config.map(|config| znode::parse_topic_config(name, &config.data)) {
+        let entity = ConfigEntity::Topic(name.clone());
+        let overrides = match config.map(|config| znode::parse_config(&entity, &config.data)) {
             None => BTreeMap::new(),
             Some(Ok(overrides)) => overrides,
             Some(Err(error)) => {
@@ -195,18 +206,11 @@ impl Load {
                 BTreeMap::new()
             }
         };
-        let (config, refused) = topic_config::tolerant(&self.defaults, &overrides);
-        for reason in refused {
-            self.loaded
-                .problems
-                .push(format!("{}: {reason}; the default is used", paths::topic_config(name)));
-        }
         let partitions = read.partitions.iter().map(|(&index, replicas)| {
             (index, LoadedPartition { assigned_replicas: replicas.clone(), state: None })
         });
         LoadedTopic {
             incarnation: Incarnation { topic_id: read.topic_id, czxid: node.stat.czxid },
-            config,
             overrides,
             partitions: partitions.collect(),
             deleting: self.marked.contains(name),
@@ -249,7 +253,7 @@ impl Procedure for Load {
     type Output = Result<Loaded, GivenUp>;
 
     fn begin(&mut self) -> Step<Self::Output> {
-        *self = Self::new(self.defaults);
+        *self = Self::default();
         Step::InOrder(Self::lists())
     }
 
@@ -257,14 +261,16 @@ impl Procedure for Load {
         let replies = match all(answers) {
             Ok(replies) => replies,
             Err(Error::OutcomeUnknown(_)) => {
-                *self = Self::new(self.defaults);
+                *self = Self::default();
                 return Step::Later(Self::lists());
             }
             Err(error) => return Step::Done(Err(GivenUp(error))),
         };
         match std::mem::take(&mut self.stage) {
             LoadStage::Lists => self.after_lists(&replies),
-            LoadStage::Nodes { ids, topics } => self.after_nodes(&ids, topics, nodes(replies)),
+            LoadStage::Nodes { ids, configs, topics } => {
+                self.after_nodes(&ids, &configs, topics, nodes(replies))
+            }
             LoadStage::States { of } => self.after_states(&of, &nodes(replies)),
         }
     }

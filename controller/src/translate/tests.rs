@@ -8,8 +8,8 @@ use barnabas_controller_core::{
 };
 use barnabas_proto::znode::{self, BrokerNode, paths};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch, PartitionEpoch,
-    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch,
+    PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
 };
 
 use super::*;
@@ -74,7 +74,7 @@ impl World {
     }
 
     pub(super) fn load(&mut self) -> Loaded {
-        self.run(Load::new(TopicConfig::default())).unwrap()
+        self.run(Load::default()).unwrap()
     }
 }
 
@@ -161,13 +161,46 @@ fn call(
 }
 
 #[test]
-fn what_a_topic_does_not_say_is_loaded_as_the_brokers_say() {
+fn settings_of_brokers_are_loaded_and_written_as_kafka_does() {
     let mut world = World::new();
-    world.create("t", 1);
-    let defaults =
-        TopicConfig { min_insync_replicas: 2, retention_ms: 7, ..TopicConfig::default() };
-    let loaded = world.run(Load::new(defaults)).unwrap();
-    assert_eq!(loaded.snapshot.topics[&topic("t")].config, defaults);
+    let set = |path: &str, data: &[u8]| Request::Create {
+        path: path.into(),
+        data: data.to_vec(),
+        mode: CreateMode::Persistent,
+    };
+    for (path, data) in [
+        ("/config/brokers/<default>", &br#"{"version":1,"config":{"log.retention.ms":"5"}}"#[..]),
+        ("/config/brokers/2", br#"{"version":1,"config":{"log.cleaner.backoff.ms":"7"}}"#),
+        ("/config/brokers/x", b"{}"),
+        ("/config/brokers/3", b"{"),
+    ] {
+        world.tree.apply(world.session, &set(path, data)).unwrap();
+    }
+    let loaded = world.load();
+    assert_eq!(loaded.problems.len(), 2, "{:?}", loaded.problems);
+    let pair = |k: &str, v: &str| BTreeMap::from([(k.to_owned(), v.to_owned())]);
+    let expected = BTreeMap::from([
+        (None, pair("log.retention.ms", "5")),
+        (Some(BrokerId(2)), pair("log.cleaner.backoff.ms", "7")),
+    ]);
+    assert_eq!(loaded.snapshot.broker_settings, expected);
+    for (broker, expected) in [(None, "5"), (Some(BrokerId(2)), "7"), (Some(BrokerId(4)), "")] {
+        let key = if broker.is_none() { "log.retention.ms" } else { "log.cleaner.backoff.ms" };
+        let expected = if expected.is_empty() { BTreeMap::new() } else { pair(key, expected) };
+        let entity = ConfigEntity::Broker(broker);
+        let overrides = Some(pair(key, "9"));
+        let write = ConfigWrite {
+            write: WriteId(3),
+            entity: entity.clone(),
+            life: None,
+            expected,
+            overrides,
+        };
+        let write = WriteConfig::new(world.epoch_version, write);
+        assert_eq!(world.run(write), Ok((WriteId(3), WriteOutcome::Applied)), "{entity}");
+        let stored = &world.tree.node(&paths::config(&entity)).unwrap().data;
+        assert_eq!(znode::parse_config(&entity, stored), Ok(pair(key, "9")));
+    }
 }
 
 #[test]
@@ -183,7 +216,7 @@ fn what_is_written_is_loaded() {
     assert_eq!(loaded.problems, Vec::<String>::new());
     assert_eq!(loaded.snapshot.brokers[&BrokerId(1)].epoch, epoch);
     let read = &loaded.snapshot.topics[&topic("t")];
-    assert_eq!(read.config.min_insync_replicas, 2);
+    assert_eq!(read.overrides["min.insync.replicas"], "2");
     assert_eq!(read.incarnation.czxid, world.tree.node("/brokers/topics/t").unwrap().stat.czxid);
     assert_eq!(read.partitions.len(), 3);
     assert_eq!(read.partitions[&2].state, Some(state(0)));
@@ -305,7 +338,7 @@ fn settings_that_stood_there_before_are_replaced() {
     let create = Request::Create { path, data: b"{}".to_vec(), mode: CreateMode::Persistent };
     world.tree.apply(world.session, &create).unwrap();
     world.create("t", 1);
-    assert_eq!(world.load().snapshot.topics[&topic("t")].config.min_insync_replicas, 2);
+    assert_eq!(world.load().snapshot.topics[&topic("t")].overrides["min.insync.replicas"], "2");
 }
 
 fn overrides(min: &str) -> BTreeMap<String, String> {
@@ -317,8 +350,8 @@ fn config_write(world: &World, min: &str) -> WriteConfig {
     let czxid = world.tree.node("/brokers/topics/t").unwrap().stat.czxid;
     let write = ConfigWrite {
         write: WriteId(3),
-        name: topic("t"),
-        incarnation: Incarnation { topic_id: TopicId([1; 16]), czxid },
+        entity: ConfigEntity::Topic(topic("t")),
+        life: Some(Incarnation { topic_id: TopicId([1; 16]), czxid }),
         expected: overrides("2"),
         overrides: Some(overrides(min)),
     };
@@ -327,7 +360,7 @@ fn config_write(world: &World, min: &str) -> WriteConfig {
 
 fn stored_overrides(world: &World) -> BTreeMap<String, String> {
     let node = world.tree.node("/config/topics/t").unwrap();
-    znode::parse_topic_config(&topic("t"), &node.data).unwrap()
+    znode::parse_config(&ConfigEntity::Topic(topic("t")), &node.data).unwrap()
 }
 
 #[test]
@@ -352,7 +385,7 @@ fn r1_settings_are_written_only_on_what_was_decided_on() {
     // Somebody else writes between the read and the write.
     let write = config_write(&world, "1");
     let theirs = |tree: &mut Tree, session: SessionId, request: &Request| {
-        let data = znode::write_topic_config(&overrides("7"));
+        let data = znode::write_config(&overrides("7"));
         let set = Op::Set { path: "/config/topics/t".into(), data, version: None };
         tree.apply(session, &Request::Multi(vec![set])).unwrap();
         tree.apply(session, request)
@@ -385,7 +418,8 @@ fn notices_are_read_once_and_removed() {
     notice(&mut world, 2, r#"{"version":2,"entity_path":"brokers/1"}"#);
     let read = ReadConfigNotices::new(world.epoch_version);
     let found = world.run(read).unwrap();
-    assert_eq!(found.topics.into_iter().collect::<Vec<_>>(), [topic("t")]);
+    let changed = [ConfigEntity::Topic(topic("t")), ConfigEntity::Broker(Some(BrokerId(1)))];
+    assert_eq!(found.changed, changed.into());
     assert!(!found.more);
     let read = ReadConfigNotices::new(world.epoch_version);
     assert_eq!(world.run(read).unwrap(), ConfigNotices::default());

@@ -33,7 +33,7 @@ pub fn topic_create_ops(
         create(paths::partitions(name), Vec::new()),
     ];
     ops.extend(partition_ops(name, partitions));
-    ops.push(create(paths::topic_config(name), znode::write_topic_config(overrides)));
+    ops.push(create(paths::topic_config(name), znode::write_config(overrides)));
     ops
 }
 

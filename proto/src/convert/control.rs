@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterDelta, ControllerEpoch, Incarnation, LeaderEpoch, Offset,
-    PartitionEpoch, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerSettings, ClusterDelta, ControllerEpoch, Incarnation, LeaderEpoch,
+    Offset, PartitionEpoch, TopicName, TopicPartition,
 };
 
 use super::cluster::{read_isr, write_isr};
@@ -51,6 +51,7 @@ impl From<&StateUpdate> for v1::StateUpdate {
                 .collect(),
             deleted: deleted.collect(),
             failed: value.delta.failed.as_ref().map(write_failed),
+            broker_settings: value.delta.broker_settings.as_ref().map(write_settings),
         }
     }
 }
@@ -88,6 +89,7 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
             deleted.push((topic_name("deleted.name", &topic.name)?, incarnation.try_into()?));
         }
         let failed = value.failed.as_ref().map(read_failed).transpose()?;
+        let broker_settings = value.broker_settings.as_ref().map(read_settings).transpose()?;
         Ok(Self {
             controller: broker_id("controller_id", value.controller_id)?,
             controller_epoch: ControllerEpoch(not_negative(
@@ -96,9 +98,37 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
             )?),
             target: BrokerEpoch(not_negative("target_broker_epoch", value.target_broker_epoch)?),
             version: value.version,
-            delta: ClusterDelta { full: value.full, brokers, topics, deleted, failed },
+            delta: ClusterDelta {
+                full: value.full,
+                brokers,
+                topics,
+                deleted,
+                failed,
+                broker_settings,
+            },
         })
     }
+}
+
+fn write_settings(settings: &BrokerSettings) -> v1::BrokerSettingsList {
+    let one = |(broker, settings): (&Option<BrokerId>, &BTreeMap<String, String>)| {
+        let settings = settings.clone().into_iter().collect();
+        v1::BrokerSettings { broker_id: broker.map(|id| id.0), settings }
+    };
+    v1::BrokerSettingsList { brokers: settings.iter().map(one).collect() }
+}
+
+fn read_settings(list: &v1::BrokerSettingsList) -> Result<BrokerSettings, ConvertError> {
+    let mut all = BrokerSettings::new();
+    for one in &list.brokers {
+        let broker =
+            one.broker_id.map(|id| broker_id("broker_settings.broker_id", id)).transpose()?;
+        let settings = one.settings.clone().into_iter().collect();
+        if all.insert(broker, settings).is_some() {
+            return Err(ConvertError::new("broker_settings.broker_id", "stands twice"));
+        }
+    }
+    Ok(all)
 }
 
 /// What a replica tells of its log after it accepted a leaderless state (R8).
@@ -298,6 +328,10 @@ mod tests {
                 topics: BTreeMap::new(),
                 deleted: vec![(TopicName::new("gone").unwrap(), incarnation())],
                 failed: Some(BTreeMap::from([(BrokerId(1), BTreeSet::from([partition_zero()]))])),
+                broker_settings: Some(BTreeMap::from([
+                    (None, BTreeMap::from([("log.retention.ms".into(), "5".into())])),
+                    (Some(BrokerId(2)), BTreeMap::new()),
+                ])),
             },
         };
         let message = v1::StateUpdate::from(&update);

@@ -15,6 +15,6 @@ pub use controller::{
 pub use json::ZnodeError;
 pub use producer_ids::ProducerIdBlock;
 pub use topic::{
-    TopicNode, parse_config_change, parse_partition_state, parse_topic_config,
-    write_partition_state, write_topic_config,
+    TopicNode, parse_broker_config_name, parse_config, parse_config_change, parse_partition_state,
+    write_config, write_partition_state,
 };

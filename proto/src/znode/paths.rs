@@ -1,6 +1,6 @@
 //! Paths of all nodes, from the chroot down (the ZooKeeper client puts the chroot in front).
 
-use barnabas_types::{BrokerId, TopicName, TopicPartition};
+use barnabas_types::{BrokerId, ConfigEntity, TopicName, TopicPartition};
 
 /// Ephemeral; who holds it is the controller.
 pub const CONTROLLER: &str = "/controller";
@@ -12,6 +12,10 @@ pub const BROKER_IDS: &str = "/brokers/ids";
 pub const TOPICS: &str = "/brokers/topics";
 /// Parent of the topic settings.
 pub const TOPIC_CONFIGS: &str = "/config/topics";
+/// Parent of the brokers' settings.
+pub const BROKER_CONFIGS: &str = "/config/brokers";
+/// Name of the node below [`BROKER_CONFIGS`] that holds for all brokers.
+pub const CLUSTER_DEFAULT: &str = "<default>";
 /// Parent of the notices of settings that were changed.
 pub const CONFIG_CHANGES: &str = "/config/changes";
 /// Parent of the marks of topics that are being deleted.
@@ -29,7 +33,7 @@ pub const BASE_TREE: [&str; 12] = [
     TOPICS,
     "/config",
     TOPIC_CONFIGS,
-    "/config/brokers",
+    BROKER_CONFIGS,
     "/config/users",
     "/config/clients",
     CONFIG_CHANGES,
@@ -72,6 +76,16 @@ pub fn partition_state(partition: &TopicPartition) -> String {
 #[must_use]
 pub fn topic_config(name: &TopicName) -> String {
     format!("{TOPIC_CONFIGS}/{name}")
+}
+
+/// Settings of a topic, of a broker, or of all brokers.
+#[must_use]
+pub fn config(entity: &ConfigEntity) -> String {
+    match entity {
+        ConfigEntity::Topic(name) => topic_config(name),
+        ConfigEntity::Broker(Some(id)) => format!("{BROKER_CONFIGS}/{id}"),
+        ConfigEntity::Broker(None) => format!("{BROKER_CONFIGS}/{CLUSTER_DEFAULT}"),
+    }
 }
 
 /// Mark of a topic that is being deleted.

@@ -1,10 +1,10 @@
-//! `/brokers/topics/T`, its partitions' state nodes and `/config/topics/T`.
+//! `/brokers/topics/T`, its partitions' state nodes, and settings (`/config/topics/T`, `/config/brokers/B`).
 
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionEpoch, PartitionState, TopicId,
-    TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, LeaderEpoch, PartitionEpoch,
+    PartitionState, TopicId, TopicName, TopicPartition,
 };
 use serde_json::{Value, json};
 
@@ -173,21 +173,21 @@ fn broker_ids(
     Ok(ids)
 }
 
-/// Content of `/config/topics/T`.
+/// Content of a node of settings, of whomever they are.
 #[must_use]
-pub fn write_topic_config(overrides: &BTreeMap<String, String>) -> Vec<u8> {
+pub fn write_config(overrides: &BTreeMap<String, String>) -> Vec<u8> {
     json!({"version": 1, "config": overrides}).to_string().into_bytes()
 }
 
-/// Reads `/config/topics/T`: the raw settings, as text.
+/// Reads a node of settings: as text, as they were typed.
 ///
 /// # Errors
 /// [`ZnodeError`] that names the field.
-pub fn parse_topic_config(
-    name: &TopicName,
+pub fn parse_config(
+    entity: &ConfigEntity,
     data: &[u8],
 ) -> Result<BTreeMap<String, String>, ZnodeError> {
-    let path = paths::topic_config(name);
+    let path = paths::config(entity);
     let fields = Fields::parse(&path, data)?;
     let mut overrides = BTreeMap::new();
     for (key, value) in fields.object("config")? {
@@ -201,17 +201,30 @@ pub fn parse_topic_config(
     Ok(overrides)
 }
 
-/// Reads a notice below `/config/changes`: the topic whose settings were changed, `None` if it speaks of something else (or
-/// makes no sense). Version 2 names a path, version 1 a type and a name.
+/// Reads a notice below `/config/changes`: whose settings were changed, `None` if it speaks of something else (or makes no
+/// sense). Version 2 names a path, version 1 a type and a name.
 #[must_use]
-pub fn parse_config_change(data: &[u8]) -> Option<TopicName> {
+pub fn parse_config_change(data: &[u8]) -> Option<ConfigEntity> {
     let fields = Fields::parse(paths::CONFIG_CHANGES, data).ok()?;
-    let name = match fields.optional("entity_path") {
-        Some(path) => path.as_str()?.strip_prefix("topics/")?,
-        None if fields.text("entity_type").ok()? == "topics" => fields.text("entity_name").ok()?,
-        None => return None,
+    let (kind, name) = match fields.optional("entity_path") {
+        Some(path) => path.as_str()?.split_once('/')?,
+        None => (fields.text("entity_type").ok()?, fields.text("entity_name").ok()?),
     };
-    TopicName::new(name).ok()
+    match kind {
+        "topics" => TopicName::new(name).ok().map(ConfigEntity::Topic),
+        "brokers" => parse_broker_config_name(name).map(ConfigEntity::Broker),
+        _ => None,
+    }
+}
+
+/// Reads the name of a node below `/config/brokers`: a broker, or (`Some(None)`) all of them; `None` if it is neither.
+#[must_use]
+pub fn parse_broker_config_name(name: &str) -> Option<Option<BrokerId>> {
+    if name == paths::CLUSTER_DEFAULT {
+        return Some(None);
+    }
+    let id: i32 = name.parse().ok().filter(|id| *id >= 0)?;
+    (id.to_string() == name).then_some(Some(BrokerId(id)))
 }
 
 #[cfg(test)]
@@ -297,18 +310,29 @@ mod tests {
     #[test]
     fn config_reads_back_as_written() {
         let overrides = BTreeMap::from([("min.insync.replicas".to_owned(), "2".to_owned())]);
-        assert_eq!(parse_topic_config(&name(), &write_topic_config(&overrides)), Ok(overrides));
-        assert!(parse_topic_config(&name(), br#"{"config":{"a":[]}}"#).is_err());
+        let topic = ConfigEntity::Topic(name());
+        assert_eq!(parse_config(&topic, &write_config(&overrides)), Ok(overrides));
+        let broken = parse_config(&ConfigEntity::Broker(None), br#"{"config":{"a":[]}}"#);
+        assert!(broken.unwrap_err().to_string().contains("/config/brokers/<default>"));
     }
 
     #[test]
-    fn notices_of_topics_are_understood_in_both_versions() {
+    fn notices_are_understood_in_both_versions() {
         let read = |text: &str| parse_config_change(text.as_bytes());
-        assert_eq!(read(r#"{"version":2,"entity_path":"topics/orders"}"#), Some(name()));
+        assert_eq!(
+            read(r#"{"version":2,"entity_path":"topics/orders"}"#),
+            Some(ConfigEntity::Topic(name()))
+        );
         let old = r#"{"version":1,"entity_type":"topics","entity_name":"orders"}"#;
-        assert_eq!(read(old), Some(name()));
+        assert_eq!(read(old), Some(ConfigEntity::Topic(name())));
+        let broker = read(r#"{"version":2,"entity_path":"brokers/1"}"#);
+        assert_eq!(broker, Some(ConfigEntity::Broker(Some(BrokerId(1)))));
+        let all = read(r#"{"version":2,"entity_path":"brokers/<default>"}"#);
+        assert_eq!(all, Some(ConfigEntity::Broker(None)));
         for other in [
-            r#"{"version":2,"entity_path":"brokers/1"}"#,
+            r#"{"version":2,"entity_path":"brokers/01"}"#,
+            r#"{"version":2,"entity_path":"brokers/-1"}"#,
+            r#"{"version":2,"entity_path":"users/u"}"#,
             r#"{"version":1,"entity_type":"clients","entity_name":"c"}"#,
             r#"{"version":2,"entity_path":"topics/../x"}"#,
             r#"{"version":2,"entity_path":7}"#,

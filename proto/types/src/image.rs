@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    BrokerEpoch, BrokerId, ControllerEpoch, Incarnation, LeaderEpoch, PartitionEpoch, TopicName,
-    TopicPartition,
+    BrokerEpoch, BrokerId, BrokerSettings, ControllerEpoch, Incarnation, LeaderEpoch,
+    PartitionEpoch, TopicName, TopicPartition,
 };
 
 /// When a produce request is answered.
@@ -243,6 +243,8 @@ pub struct ClusterImage {
     /// Replicas that live brokers cannot serve (R38), by broker; a broker without any has no entry. Not stored anywhere: the
     /// controller knows them from the brokers' reports.
     pub failed: FailedByBroker,
+    /// Settings of brokers that are stored in ZooKeeper, above those of their files.
+    pub broker_settings: BrokerSettings,
 }
 
 /// Partitions whose replica a broker cannot serve, by broker.
@@ -278,6 +280,8 @@ pub struct ClusterDelta {
     pub deleted: Vec<(TopicName, Incarnation)>,
     /// All replicas that cannot be served, if that changed (the list is nearly always empty).
     pub failed: Option<FailedByBroker>,
+    /// All settings of brokers, if any changed (they are few).
+    pub broker_settings: Option<BrokerSettings>,
 }
 
 impl ClusterImage {
@@ -318,6 +322,11 @@ impl ClusterImage {
             self.failed.clone_from(failed);
         } else if delta.full {
             self.failed.clear();
+        }
+        if let Some(settings) = &delta.broker_settings {
+            self.broker_settings.clone_from(settings);
+        } else if delta.full {
+            self.broker_settings.clear();
         }
         for name in &gone {
             self.topics.remove(name);

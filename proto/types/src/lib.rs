@@ -2,6 +2,7 @@
 //!
 //! Every other crate imports this one; it imports nothing of the project, does no I/O and knows no format.
 
+pub mod broker_settings;
 mod condition;
 mod ids;
 mod image;
@@ -11,6 +12,7 @@ mod names;
 mod nearest;
 pub mod topic_config;
 
+pub use broker_settings::{BrokerSettings, ConfigEntity};
 pub use condition::Condition;
 pub use ids::{
     BrokerEpoch, BrokerId, ClusterId, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch, Now,
@@ -23,3 +25,4 @@ pub use image::{
 pub use leader_epochs::{EpochStart, LeaderEpochs};
 pub use names::{InvalidTopicName, TopicName, TopicPartition};
 pub use nearest::nearest;
+pub use topic_config::Setting;

@@ -75,6 +75,8 @@ reached! {
     ModeConfirmed = "flush.mode change confirmed",
     /// The same, but a leader had not confirmed.
     ModeUnconfirmed = "flush.mode change unconfirmed",
+    /// The settings of the cluster were to be changed.
+    ClusterSettings = "cluster settings changed",
     /// A produce at acks=all was acknowledged after a confirmed change to sync.
     AckedAfterSwitch = "acked after a switch to sync",
     /// An append met a full disk.

@@ -3,8 +3,9 @@
 use barnabas_controller_core::{AlterPartition, ReplicaReport, RequestId, SessionId};
 use barnabas_replica::{FetchAnswer, FollowerFetch, IsrProposal};
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ControllerEpoch, FailedReplicas,
-    FlushMode, Incarnation, Offset, PartitionState, TopicId, TopicName, TopicPartition,
+    Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ConfigEntity, ControllerEpoch,
+    FailedReplicas, FlushMode, Incarnation, Offset, PartitionState, TopicId, TopicName,
+    TopicPartition,
 };
 
 use crate::disk::Record;
@@ -146,7 +147,7 @@ pub enum Input {
     /// An operator wants a topic to have one partition more.
     AddPartition { name: TopicName },
     /// An operator wants another `flush.mode`.
-    SwitchFlushMode { name: TopicName, mode: FlushMode },
+    SwitchFlushMode { entity: ConfigEntity, mode: FlushMode },
     /// The controller waits no longer for leaders to confirm settings.
     ConfirmationDue { term: ControllerEpoch, request: RequestId },
     /// An operator wants it gone.

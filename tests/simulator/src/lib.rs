@@ -20,4 +20,4 @@ pub use coverage::{Coverage, Reached};
 pub use mutation::Mutation;
 pub use swarm::{Operation, Swarm};
 pub use trace::Trace;
-pub use world::{BROKERS, Options, Outcome, World};
+pub use world::{BROKERS, Options, Outcome, Told, World};

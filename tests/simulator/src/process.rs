@@ -7,8 +7,8 @@ use barnabas_controller_core::{
 };
 use barnabas_replica::{FetchPosition, IsrProposal, Replica};
 use barnabas_types::{
-    Acks, BrokerEpoch, BrokerId, ClusterImage, ControllerEpoch, FlushMode, Incarnation,
-    LeaderEpoch, Offset, PartitionEpoch, TopicName, TopicPartition,
+    Acks, BrokerEpoch, BrokerId, BrokerSettings, ClusterImage, ConfigEntity, ControllerEpoch,
+    FlushMode, Incarnation, LeaderEpoch, Offset, PartitionEpoch, TopicName, TopicPartition,
 };
 
 use crate::happening::{Input, Ix};
@@ -82,6 +82,8 @@ pub struct Loading {
     pub brokers: BTreeMap<BrokerId, BrokerRegistration>,
     /// Topics still to read.
     pub names: Vec<TopicName>,
+    /// Settings of brokers.
+    pub broker_settings: BrokerSettings,
     /// Topics read.
     pub topics: BTreeMap<TopicName, LoadedTopic>,
 }
@@ -111,7 +113,7 @@ pub struct Term {
     /// Who waits for the answer to a proposal.
     pub askers: BTreeMap<RequestId, Asker>,
     /// Changes of a topic's `flush.mode` that are not answered yet.
-    pub switches: BTreeMap<RequestId, (TopicName, FlushMode)>,
+    pub switches: BTreeMap<RequestId, (ConfigEntity, FlushMode)>,
     /// Last request id given.
     pub requests: u64,
 }

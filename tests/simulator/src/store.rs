@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use barnabas_controller_core::{
     ConfigWrite, ControllerNode, PartitionWrite, RegistrationNode, SessionId,
 };
-use barnabas_types::topic_config::tolerant;
+use barnabas_types::topic_config::{Naming, tolerant};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, DirectoryId, Incarnation, PartitionEpoch,
-    PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, ConfigEntity, ControllerEpoch, DirectoryId,
+    Incarnation, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
 };
 
 use crate::mutation::Mutation;
@@ -24,6 +24,8 @@ pub struct TopicNode {
     pub overrides: BTreeMap<String, String>,
     /// Version of the settings' node.
     pub config_version: i32,
+    /// How often the settings in force have changed.
+    pub config_changes: u32,
     /// Assignment and state node.
     pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 }
@@ -68,7 +70,7 @@ pub enum Request {
     Race { broker: BrokerId, epoch: ControllerEpoch, version: i32 },
     /// All registrations, with a watch on the children.
     ReadBrokers { term: ControllerEpoch },
-    /// Names of the topics.
+    /// Names of the topics, and the brokers' settings.
     ListTopics { term: ControllerEpoch },
     /// One topic whole, and whether it is marked for deletion.
     ReadTopic { term: ControllerEpoch, topic: TopicName },
@@ -135,8 +137,6 @@ pub struct Creation {
     pub topic_id: TopicId,
     /// Settings as typed.
     pub overrides: BTreeMap<String, String>,
-    /// Settings parsed (the shell's part).
-    pub config: TopicConfig,
     /// First states.
     pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 }
@@ -189,8 +189,8 @@ pub enum Answer {
     Controller(Option<ControllerNode>),
     /// Registered brokers.
     Brokers(BTreeMap<BrokerId, BrokerImage>),
-    /// Topic names.
-    Topics(Vec<TopicName>),
+    /// Topic names, and the brokers' settings.
+    Topics(Vec<TopicName>, BrokerSettings),
     /// A topic; its deletion mark.
     Topic(Option<TopicNode>, bool),
     /// A topic's settings as typed, and the version of their node; `None`: no such life of the topic.
@@ -226,6 +226,10 @@ pub struct Store {
     pub registrations: BTreeMap<BrokerId, Registration>,
     /// `/brokers/topics`.
     pub topics: BTreeMap<TopicName, TopicNode>,
+    /// What the brokers' files say of topics.
+    pub statics: TopicConfig,
+    /// `/config/brokers` with the versions of its nodes.
+    pub broker_settings: BTreeMap<Option<BrokerId>, (BTreeMap<String, String>, i32)>,
     /// `/admin/delete_topics`.
     pub delete_marks: BTreeSet<TopicName>,
     controller_watches: BTreeSet<SessionId>,
@@ -353,7 +357,10 @@ impl Store {
                     self.registrations.iter().map(|(id, r)| (*id, r.image.clone())).collect(),
                 )
             }
-            Request::ListTopics { .. } => Answer::Topics(self.topics.keys().cloned().collect()),
+            Request::ListTopics { .. } => {
+                let settings = self.broker_settings.iter().map(|(id, (s, _))| (*id, s.clone()));
+                Answer::Topics(self.topics.keys().cloned().collect(), settings.collect())
+            }
             Request::ReadTopic { topic, .. } => {
                 Answer::Topic(self.topics.get(topic).cloned(), self.delete_marks.contains(topic))
             }
@@ -393,8 +400,15 @@ impl Store {
                 if self.is_fenced(*fence) {
                     return Answer::EpochMoved;
                 }
-                let topic = self.topics.get(&write.name);
-                let of_life = topic.filter(|t| t.incarnation == write.incarnation);
+                let name = match &write.entity {
+                    ConfigEntity::Topic(name) => name,
+                    ConfigEntity::Broker(broker) => {
+                        let stored = self.broker_settings.get(broker).cloned();
+                        return Answer::Config(Some(stored.unwrap_or_default()));
+                    }
+                };
+                let topic = self.topics.get(name);
+                let of_life = topic.filter(|t| Some(t.incarnation) == write.life);
                 Answer::Config(of_life.map(|t| (t.overrides.clone(), t.config_version)))
             }
             Request::WriteConfig { fence, write, version } => {
@@ -500,19 +514,53 @@ impl Store {
             return Answer::EpochMoved;
         }
         let unchecked = self.mutation == Some(Mutation::NoWriteChecks);
-        let topic = self.topics.get_mut(&write.name);
-        let Some(topic) = topic.filter(|t| t.incarnation == write.incarnation) else {
+        let Some(overrides) = &write.overrides else { return Answer::Done };
+        let defaults = self.topic_defaults();
+        let name = match &write.entity {
+            ConfigEntity::Topic(name) => name,
+            ConfigEntity::Broker(broker) => {
+                let stored = self.broker_settings.entry(*broker).or_default();
+                if stored.1 != version && !unchecked {
+                    return Answer::BadVersion;
+                }
+                *stored = (overrides.clone(), stored.1 + 1);
+                self.zxid += 1;
+                self.recompute_configs();
+                return Answer::Done;
+            }
+        };
+        let topic = self.topics.get_mut(name);
+        let Some(topic) = topic.filter(|t| Some(t.incarnation) == write.life) else {
             return Answer::NoNode;
         };
-        let Some(overrides) = &write.overrides else { return Answer::Done };
         if topic.config_version != version && !unchecked {
             return Answer::BadVersion;
         }
         topic.overrides.clone_from(overrides);
         topic.config_version += 1;
-        topic.config = tolerant(&topic.config, overrides).0;
+        topic.config_changes += 1;
+        topic.config = tolerant(Naming::Topic, &defaults, overrides).0;
         self.zxid += 1;
         Answer::Done
+    }
+
+    /// What holds for topics that do not say.
+    fn topic_defaults(&self) -> TopicConfig {
+        match self.broker_settings.get(&None) {
+            Some((settings, _)) => tolerant(Naming::Broker, &self.statics, settings).0,
+            None => self.statics,
+        }
+    }
+
+    fn recompute_configs(&mut self) {
+        let defaults = self.topic_defaults();
+        for topic in self.topics.values_mut() {
+            let config = tolerant(Naming::Topic, &defaults, &topic.overrides).0;
+            if config != topic.config {
+                topic.config = config;
+                topic.config_changes += 1;
+            }
+        }
     }
 
     fn create_topic(&mut self, fence: Fence, creation: &Creation) -> Answer {
@@ -526,9 +574,10 @@ impl Store {
         let czxid = self.zxid;
         let node = TopicNode {
             incarnation: Incarnation { topic_id: creation.topic_id, czxid },
-            config: creation.config,
+            config: tolerant(Naming::Topic, &self.topic_defaults(), &creation.overrides).0,
             overrides: creation.overrides.clone(),
             config_version: 0,
+            config_changes: 0,
             partitions: creation.partitions.clone(),
         };
         self.topics.insert(creation.name.clone(), node);

@@ -1,4 +1,5 @@
-//! Topic settings changed live: by Kafka's AdminClient, on the command line, and in ZooKeeper by Kafka's own way.
+//! Settings of topics and of the cluster changed live: by Kafka's AdminClient, on the command line, and in ZooKeeper by Kafka's own
+//! way.
 
 use std::time::Duration;
 
@@ -93,5 +94,74 @@ async fn settings_that_kafkas_tools_write_into_zookeeper_are_taken_up() -> Outco
     })
     .await?;
     assert!(znodes.children("/config/changes").await?.is_empty(), "the notice is used up");
+    Ok(())
+}
+
+/// Name, value and source of each row that `barnabas config describe --json` prints for these arguments.
+async fn shown(admin: &str, whose: &[&str]) -> Outcome<Vec<(String, Value, String)>> {
+    let arguments = [&["config", "describe", "--json", "--admin", admin], whose].concat();
+    let output = run_program(&arguments).await?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    Ok(rows.iter().map(|r| (text(r, "name"), r["value"].clone(), text(r, "source"))).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_the_cluster_reach_topics_live_and_outlive_their_controller() -> Outcome<()> {
+    let mut cluster = Cluster::start(Options::default()).await?;
+    let configs = &[("segment.ms", "5000000")];
+    topic(&cluster, NewTopic { name: "t", partitions: 2, replication_factor: 3, configs }).await?;
+    let znodes = cluster.znodes().await?;
+    let (controller, epoch) = znodes.controller().await?.ok_or("no controller")?;
+    let elsewhere = (1..=3).find(|id| i64::from(*id) != controller).ok_or("no other broker")?;
+    let admin = cluster.broker(elsewhere).config().admin_listener.to_string();
+    let alter = |more: &[&str]| {
+        let all = [&["config", "alter", "--admin", &admin], more].concat();
+        let all: Vec<String> = all.iter().map(|a| (*a).to_owned()).collect();
+        async move {
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            run_program(&all).await
+        }
+    };
+    let pairs = ["--config", "log.retention.ms=777000", "--config", "log.roll.ms=6000000"];
+    let output = alter(&[&["--cluster-default"][..], &pairs].concat()).await?;
+    let said = String::from_utf8(output.stdout)?;
+    assert!(said.contains("altered the cluster: log.retention.ms=777000"), "{said}");
+    assert!(!said.contains("not yet confirmed"), "{said}");
+    let told = described(&admin).await?;
+    assert_eq!(told["configs"]["retention.ms"], 777_000);
+    assert_eq!(told["config_sources"]["retention.ms"], "broker");
+    assert_eq!(told["configs"]["segment.ms"], 5_000_000, "the topic says otherwise");
+    let stored = shown(&admin, &["--cluster-default"]).await?;
+    assert_eq!(stored.len(), 2, "{stored:?}");
+    let own = ["--broker", "2", "--config", "log.cleaner.backoff.ms=2000"];
+    let output = alter(&own).await?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Asked of any broker, told by the one that is meant.
+    let of_two = shown(&admin, &["--broker", "2"]).await?;
+    let find = |name: &str| of_two.iter().find(|(n, ..)| n == name).cloned().unwrap_or_default();
+    assert_eq!(find("broker.id"), ("broker.id".into(), "2".into(), "file".into()));
+    let backoff = find("log.cleaner.backoff.ms");
+    assert_eq!((backoff.1, backoff.2), ("2000".into(), "broker".to_owned()));
+    let retention = find("log.retention.ms");
+    assert_eq!((retention.1, retention.2), ("777000".into(), "cluster".to_owned()));
+    let output = alter(&["--cluster-default", "--config", "listeners=PLAINTEXT://h:1"]).await?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr)?.contains("a broker's file"));
+
+    let controller = i32::try_from(controller)?;
+    cluster.broker(controller).kill().await?;
+    wait_for("a new controller", SETTLE_MAX, || async {
+        znodes.controller().await.ok().flatten().filter(|(_, next)| *next > epoch)
+    })
+    .await?;
+    cluster.broker(controller).start()?;
+    cluster.until_healed("t", 3).await?;
+    python("configs.py", &[&cluster.bootstrap(), "cluster"])?;
+    let output = alter(&["--cluster-default", "--delete-config", "log.retention.ms"]).await?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = described(&admin).await?;
+    assert_eq!(told["config_sources"]["retention.ms"], "default");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
-use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX};
+use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use barnabas_tests::kcat;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
@@ -118,6 +118,18 @@ async fn dr_deleted_records_stay_deleted() -> Outcome<()> {
     assert_eq!(consume(&cluster)?, numbered(300, 1000));
     cluster.start_all()?;
     cluster.until_healed("t", 3).await?;
+
+    // By command, asked of a broker that need not lead.
+    let admin = cluster.broker(wiped).config().admin_listener.to_string();
+    let command =
+        ["topic", "delete-records", "t", "--partition", "0", "--admin", &admin, "--before"];
+    let output = run_program(&[&command[..], &["400"]].concat()).await?;
+    let said = String::from_utf8(output.stdout)?;
+    assert!(said.contains("topic 't' partition 0 begins at offset 400"), "{said}");
+    assert_eq!(consume(&cluster)?, numbered(400, 1000));
+    let output = run_program(&[&command[..], &["1001"]].concat()).await?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr)?.contains("above what is committed"));
 
     // Everything goes, and offsets go on.
     assert_eq!(delete(&cluster, -1)?[0], "1000");

@@ -16,6 +16,7 @@ mod healing;
 mod hostile;
 mod idle;
 mod kafka_dump;
+mod lives;
 mod main_job;
 mod partitions;
 #[cfg(target_os = "linux")]

@@ -74,7 +74,6 @@ pub(crate) fn topic(assigned: &[i32], states: &[Option<PartitionState>]) -> Load
     };
     LoadedTopic {
         incarnation: incarnation(100),
-        config: TopicConfig::default(),
         overrides: BTreeMap::new(),
         partitions: (0..).zip(states.iter().map(partition)).collect(),
         deleting: false,
@@ -89,7 +88,6 @@ pub(crate) fn create(text: &str, partitions: i32, replication_factor: i32) -> Cr
         replication_factor: Some(replication_factor),
         assignment: BTreeMap::new(),
         overrides: BTreeMap::new(),
-        config: TopicConfig::default(),
         validate_only: false,
     }
 }
@@ -98,6 +96,11 @@ pub(crate) fn create(text: &str, partitions: i32, replication_factor: i32) -> Cr
 pub(crate) fn add(text: &str, total: i32) -> CreatePartitions {
     let assignment = Vec::new();
     CreatePartitions { name: name(text), total, assignment, validate_only: false }
+}
+
+/// Settings of a topic.
+pub(crate) fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 /// The controller under test. What a step wants written waits in `open` until the test applies it.
@@ -131,7 +134,11 @@ impl Term {
         t: LoadedTopic,
     ) -> (Self, Effects) {
         let mut term = Self::new();
-        let snapshot = Snapshot { brokers: registered, topics: BTreeMap::from([(name("t"), t)]) };
+        let snapshot = Snapshot {
+            brokers: registered,
+            topics: BTreeMap::from([(name("t"), t)]),
+            broker_settings: BTreeMap::new(),
+        };
         let effects = term.step(ControllerEvent::Loaded(snapshot));
         (term, effects)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Setting, contradictions, known, set, shown, tolerant};
+use super::{Kind, Naming, Setting, contradictions, known, set, shown, tolerant};
 use crate::{Condition, TopicConfig};
 
 /// What becomes of one setting.
@@ -20,13 +20,14 @@ pub enum SettingChange {
 
 /// The overrides after `changes` to those that are `stored`, and the settings that are then in force.
 ///
-/// With `replace`, what the changes do not set is no longer overridden. What is stored and not named by them is not judged:
+/// Keys are those of `naming`. With `replace`, what the changes do not set is no longer overridden. What is stored and not named by them is not judged:
 /// keys of Kafka that mean nothing here stay as they are.
 ///
 /// # Errors
 /// [`Condition::InvalidConfig`] for an unknown key, with the nearest known one, a value out of range, values that contradict
 /// each other, and a change that the setting's type does not allow; [`Condition::InvalidRequest`] for a key named twice.
 pub fn altered(
+    naming: Naming,
     defaults: &TopicConfig,
     stored: &BTreeMap<String, String>,
     replace: bool,
@@ -38,16 +39,17 @@ pub fn altered(
         if !named.insert(key) {
             return Err(Condition::InvalidRequest(format!("{} is named twice", shown(key))));
         }
-        one(defaults, stored, &mut overrides, key, change).map_err(Condition::InvalidConfig)?;
+        one(naming, (defaults, stored), &mut overrides, key, change)
+            .map_err(Condition::InvalidConfig)?;
     }
-    let (config, _) = tolerant(defaults, &overrides);
+    let (config, _) = tolerant(naming, defaults, &overrides);
     contradictions(&config)?;
     Ok((overrides, config))
 }
 
 fn one(
-    defaults: &TopicConfig,
-    stored: &BTreeMap<String, String>,
+    naming: Naming,
+    (defaults, stored): (&TopicConfig, &BTreeMap<String, String>),
     overrides: &mut BTreeMap<String, String>,
     key: &str,
     change: &SettingChange,
@@ -55,17 +57,17 @@ fn one(
     let value = match change {
         SettingChange::Delete => {
             if overrides.remove(key).is_none() && !stored.contains_key(key) {
-                known(key)?;
+                known(naming, key)?;
             }
             return Ok(());
         }
         SettingChange::Set(value) => value.trim().to_owned(),
         SettingChange::Append(words) | SettingChange::Subtract(words) => {
-            let setting = known(key)?;
+            let setting = known(naming, key)?;
             if setting.kind() != Kind::List {
                 return Err(format!("{key} is no list: it can be set or deleted"));
             }
-            let mut list = present_list(defaults, overrides, setting);
+            let mut list = present_list(naming, defaults, overrides, setting);
             let words: Vec<String> = words.split(',').map(|w| w.trim().to_owned()).collect();
             list.retain(|word| !words.contains(word));
             if matches!(change, SettingChange::Append(_)) {
@@ -75,18 +77,19 @@ fn one(
         }
     };
     let mut judged = *defaults;
-    set(&mut judged, key, &value)?;
+    set(naming, &mut judged, key, &value)?;
     overrides.insert(key.to_owned(), value);
     Ok(())
 }
 
 /// The words of a list as it is in force.
 fn present_list(
+    naming: Naming,
     defaults: &TopicConfig,
     overrides: &BTreeMap<String, String>,
     setting: &Setting,
 ) -> Vec<String> {
-    let (config, _) = tolerant(defaults, overrides);
+    let (config, _) = tolerant(naming, defaults, overrides);
     setting.value(&config).split(',').map(str::to_owned).collect()
 }
 
@@ -112,7 +115,7 @@ mod tests {
         replace: bool,
         changes: &[(String, SettingChange)],
     ) -> Result<(BTreeMap<String, String>, TopicConfig), Condition> {
-        altered(&TopicConfig::default(), &map(stored), replace, changes)
+        altered(Naming::Topic, &TopicConfig::default(), &map(stored), replace, changes)
     }
 
     #[test]

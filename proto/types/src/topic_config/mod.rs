@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 pub use alter::{SettingChange, altered};
 
+use crate::broker_settings::OWN_SETTINGS;
 use crate::{CleanupPolicy, Condition, FlushMode, Ratio, TimestampType, TopicConfig, nearest};
 
 /// One setting of a topic.
@@ -18,6 +19,31 @@ pub struct Setting {
     /// What it does, one clause.
     pub meaning: &'static str,
     field: fn(&mut TopicConfig) -> Field<'_>,
+}
+
+/// Under which names settings are given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Naming {
+    /// A topic's own.
+    Topic,
+    /// Those under which brokers give what holds for topics that do not say.
+    Broker,
+}
+
+impl Naming {
+    fn find(self, key: &str) -> Option<&'static Setting> {
+        match self {
+            Self::Topic => Setting::find(key),
+            Self::Broker => Setting::of_broker(key),
+        }
+    }
+
+    fn name(self, setting: &Setting) -> &'static str {
+        match self {
+            Self::Topic => setting.key,
+            Self::Broker => setting.broker_key,
+        }
+    }
 }
 
 /// Kafka's type of a setting (DescribeConfigs, KIP-569).
@@ -232,7 +258,7 @@ pub fn from_overrides(
 ) -> Result<TopicConfig, Condition> {
     let mut config = *defaults;
     for (key, value) in overrides {
-        set(&mut config, key, value).map_err(Condition::InvalidConfig)?;
+        set(Naming::Topic, &mut config, key, value).map_err(Condition::InvalidConfig)?;
     }
     contradictions(&config)?;
     Ok(config)
@@ -253,14 +279,15 @@ fn contradictions(config: &TopicConfig) -> Result<(), Condition> {
 /// part and its default used.
 #[must_use]
 pub fn tolerant(
+    naming: Naming,
     defaults: &TopicConfig,
     overrides: &BTreeMap<String, String>,
 ) -> (TopicConfig, Vec<String>) {
     let mut config = *defaults;
     let mut refused = Vec::new();
     for (key, value) in overrides {
-        if Setting::find(key).is_some()
-            && let Err(reason) = set(&mut config, key, value)
+        if naming.find(key).is_some()
+            && let Err(reason) = set(naming, &mut config, key, value)
         {
             refused.push(reason);
         }
@@ -274,8 +301,8 @@ pub fn effective(config: &TopicConfig) -> BTreeMap<&'static str, String> {
     SETTINGS.iter().map(|setting| (setting.key, setting.value(config))).collect()
 }
 
-fn set(config: &mut TopicConfig, key: &str, value: &str) -> Result<(), String> {
-    known(key)?
+fn set(naming: Naming, config: &mut TopicConfig, key: &str, value: &str) -> Result<(), String> {
+    known(naming, key)?
         .read(config, value)
         .map_err(|form| format!("{key} must be {form}, not '{}'", shown(value)))
 }
@@ -284,19 +311,26 @@ fn set(config: &mut TopicConfig, key: &str, value: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// There is none; with the nearest one.
-fn known(key: &str) -> Result<&'static Setting, String> {
-    Setting::find(key).ok_or_else(|| {
-        let keys = || SETTINGS.iter().map(|setting| setting.key);
-        let hint = match nearest(key, keys()) {
+fn known(naming: Naming, key: &str) -> Result<&'static Setting, String> {
+    naming.find(key).ok_or_else(|| {
+        let names = || SETTINGS.iter().map(|setting| naming.name(setting));
+        let own = OWN_SETTINGS.iter().filter(|_| naming == Naming::Broker).map(|own| own.key);
+        let hint = match nearest(key, names().chain(own.clone())) {
             Some(known) => format!("; did you mean {known}?"),
-            None => format!("; known are {}", keys().collect::<Vec<_>>().join(", ")),
+            None => format!("; known are {}", names().chain(own).collect::<Vec<_>>().join(", ")),
         };
-        format!("unknown topic setting '{}'{hint}", shown(key))
+        let key = shown(key);
+        match naming {
+            Naming::Topic => format!("unknown topic setting '{key}'{hint}"),
+            Naming::Broker => format!(
+                "'{key}' cannot be changed while brokers run: if it is a setting at all, it is one of a broker's file, read at its start{hint}"
+            ),
+        }
     })
 }
 
 /// Text of a user, cut and without control characters, for a message.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -404,7 +438,7 @@ mod tests {
             ("segment.bytes", "x"),
             ("min.insync.replicas", "3"),
         ]);
-        let (config, refused) = tolerant(&TopicConfig::default(), &stored);
+        let (config, refused) = tolerant(Naming::Topic, &TopicConfig::default(), &stored);
         assert_eq!(config.min_insync_replicas, 3);
         assert_eq!(refused.len(), 1);
         assert!(refused[0].contains("segment.bytes"));

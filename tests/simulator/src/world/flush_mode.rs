@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    AlterTopicConfig, AlterTopicConfigAnswer, ConfigWrite, ControllerEvent, RequestId, WriteOutcome,
+    AlterConfig, AlterConfigAnswer, ConfigWrite, ControllerEvent, RequestId, WriteOutcome,
 };
 use barnabas_types::topic_config::SettingChange;
-use barnabas_types::{ControllerEpoch, FlushMode, TopicName};
+use barnabas_types::{ConfigEntity, ControllerEpoch, FlushMode, TopicName};
 
 use super::World;
 use super::term::request_id;
@@ -18,55 +18,66 @@ use crate::store::{Answer, Fence, Request};
 const CONFIRMATION_MS_MAX: u64 = 50;
 
 impl World {
-    /// An operator asks a controller for the other mode of a topic.
+    /// An operator asks a controller for the other mode of a topic, or of all that do not say.
     pub(crate) fn ask_to_switch(&mut self) {
         let Some(at) = self.some_partition() else { return };
         let Some(to) = self.some_controller() else { return };
-        let name = at.topic;
-        let Some(topic) = self.store.topics.get(&name) else { return };
+        let Some(topic) = self.store.topics.get(&at.topic) else { return };
         let mode = match topic.config.flush_mode {
             FlushMode::Async => FlushMode::Sync,
             FlushMode::Sync => FlushMode::Async,
         };
-        self.checkers.mode_wished(&name, mode);
+        let entity = if self.choice.chance(300) {
+            self.reach(Reached::ClusterSettings);
+            ConfigEntity::Broker(None)
+        } else {
+            ConfigEntity::Topic(at.topic)
+        };
+        for name in self.store.topics.keys().filter(|name| concerns(&entity, name)) {
+            self.checkers.mode_wished(name, mode);
+        }
         let delay = self.net.range(1, self.swarm.net_delay_ms_max);
-        let input = Input::SwitchFlushMode { name, mode };
+        let input = Input::SwitchFlushMode { entity, mode };
         self.queue.after(delay, Happening::Input { to, life: None, from: None, input });
     }
 
-    pub(crate) fn switch_asked(&mut self, b: Ix, name: TopicName, mode: FlushMode) {
+    pub(crate) fn switch_asked(&mut self, b: Ix, entity: ConfigEntity, mode: FlushMode) {
         let Some(term) = &mut self.processes[b].term else { return };
         let request = request_id(term);
-        term.switches.insert(request, (name.clone(), mode));
+        term.switches.insert(request, (entity.clone(), mode));
         let value = match mode {
             FlushMode::Async => "async",
             FlushMode::Sync => "sync",
         };
-        let changes = vec![("flush.mode".to_owned(), SettingChange::Set(value.to_owned()))];
-        let alter = AlterTopicConfig { name, replace: false, changes, validate_only: false };
-        self.step_controller(b, ControllerEvent::AlterTopicConfig { request, alter });
+        let key = match entity {
+            ConfigEntity::Topic(_) => "flush.mode",
+            ConfigEntity::Broker(_) => "log.flush.mode",
+        };
+        let changes = vec![(key.to_owned(), SettingChange::Set(value.to_owned()))];
+        let alter = AlterConfig { entity, replace: false, changes, validate_only: false };
+        self.step_controller(b, ControllerEvent::AlterConfig { request, alter });
     }
 
-    pub(crate) fn switch_answered(
-        &mut self,
-        b: Ix,
-        request: RequestId,
-        answer: AlterTopicConfigAnswer,
-    ) {
+    pub(crate) fn switch_answered(&mut self, b: Ix, request: RequestId, answer: AlterConfigAnswer) {
         self.note(Some(b), "switch answer", || format!("{answer:?}"));
         let Some(term) = &mut self.processes[b].term else { return };
-        let Some((name, mode)) = term.switches.remove(&request) else { return };
+        let Some((entity, mode)) = term.switches.remove(&request) else { return };
         let Ok(altered) = answer else { return };
+        let topics = self.store.topics.iter().filter(|(name, _)| concerns(&entity, name));
+        let lives: Vec<(TopicName, i64)> =
+            topics.map(|(name, topic)| (name.clone(), topic.incarnation.czxid)).collect();
         if mode == FlushMode::Async {
-            return self.checkers.async_answered(&name);
+            for (name, _) in &lives {
+                self.checkers.async_answered(name);
+            }
+            return;
         }
         if !altered.unconfirmed.is_empty() {
             return self.reach(Reached::ModeUnconfirmed);
         }
         self.reach(Reached::ModeConfirmed);
-        if let Some(topic) = self.store.topics.get(&name) {
-            let czxid = topic.incarnation.czxid;
-            self.checkers.sync_confirmed(&name, czxid);
+        for (name, czxid) in &lives {
+            self.checkers.sync_confirmed(name, *czxid);
         }
     }
 
@@ -128,5 +139,13 @@ impl World {
             }
             _ => Some(WriteOutcome::Config { now }),
         }
+    }
+}
+
+/// Whether settings of `entity` may change those in force of the topic.
+pub(super) fn concerns(entity: &ConfigEntity, topic: &TopicName) -> bool {
+    match entity {
+        ConfigEntity::Topic(name) => name == topic,
+        ConfigEntity::Broker(broker) => broker.is_none(),
     }
 }

@@ -92,7 +92,7 @@ impl World {
             return;
         }
         // After a switch the HW may be above what was flushed before (R37).
-        let sync = topic.config.flush_mode == FlushMode::Sync && topic.config_version == 0;
+        let sync = topic.config.flush_mode == FlushMode::Sync && topic.config_changes == 0;
         let positions: Vec<(BrokerId, Offset)> = state
             .isr
             .iter()

@@ -12,11 +12,14 @@ mod operations;
 mod planted;
 mod pushing;
 mod replicas;
+mod script;
 mod sessions;
 mod term;
 mod writes;
 
 use std::collections::BTreeMap;
+
+pub use script::Told;
 
 use barnabas_controller_core::{Candidate, SessionId};
 use barnabas_types::{BrokerId, DirectoryId, Now, TopicPartition};
@@ -106,6 +109,8 @@ pub struct World {
     pub(crate) deadline_ms: u64,
     /// How many acknowledgements there must be after the last records of the liveness phase, and when those were sent.
     pub(crate) last_words: Option<(u64, u64)>,
+    /// What producers were told, if a script wants to know.
+    pub(crate) answers: Option<Vec<Told>>,
 }
 
 /// The id of a broker.
@@ -143,6 +148,7 @@ impl World {
             .collect();
         let mut store = Store::default();
         store.mutation = options.mutation;
+        store.statics = swarm.config;
         let mut world = Self {
             options,
             swarm,
@@ -171,6 +177,7 @@ impl World {
             judged_well: false,
             deadline_ms: u64::MAX,
             last_words: None,
+            answers: None,
         };
         for broker in 0..BROKERS {
             let delay = world.choice.range(0, 60);
@@ -438,7 +445,7 @@ impl World {
             Input::CreateTopic { name, id } => self.create_asked(b, name, id),
             Input::DeleteTopic { name } => self.delete_asked(b, name),
             Input::AddPartition { name } => self.partition_asked(b, name),
-            Input::SwitchFlushMode { name, mode } => self.switch_asked(b, name, mode),
+            Input::SwitchFlushMode { entity, mode } => self.switch_asked(b, entity, mode),
             Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }
     }

@@ -137,9 +137,17 @@ impl World {
 
     /// SIGKILL, or the power of the host. The broker starts again later.
     pub fn crash(&mut self, b: Ix, host: bool) {
+        if self.kill(b, host) {
+            let down = self.choice.range(1, self.swarm.down_ms_max);
+            self.queue.after(down, Happening::Restart { broker: b });
+        }
+    }
+
+    /// The same, for good. Whether it ran.
+    pub fn kill(&mut self, b: Ix, host: bool) -> bool {
         let was_up = self.processes[b].up;
         if !was_up && !host {
-            return;
+            return false;
         }
         if host {
             self.reach(Reached::HostCrash);
@@ -160,7 +168,7 @@ impl World {
         }
         self.note(Some(b), if host { "host crash" } else { "crash" }, String::new);
         if !was_up {
-            return;
+            return false;
         }
         self.silence(b);
         // What it sent waits in the sockets of others, and outlives it (R30).
@@ -177,8 +185,7 @@ impl World {
         let life = self.processes[b].life;
         let candidate = Candidate::new(id_of(b), self.disks[b].directory_id);
         self.processes[b] = Process::new(life, candidate);
-        let down = self.choice.range(1, self.swarm.down_ms_max);
-        self.queue.after(down, Happening::Restart { broker: b });
+        true
     }
 
     /// Holds what a broker sends from now on; its host dies soon. One that is about to join an ISR is taken first.
@@ -217,8 +224,8 @@ impl World {
         self.queue.after(delay, Happening::Restart { broker: b });
     }
 
-    /// A process starts.
-    pub(crate) fn start(&mut self, b: Ix) {
+    /// A process starts, unless it runs.
+    pub fn start(&mut self, b: Ix) {
         if self.processes[b].up {
             return;
         }

@@ -241,6 +241,7 @@ impl World {
             return;
         };
         self.note(Some(b), "answer", || format!("{at} {:?} {result:?}", pending.acks));
+        self.remember_answer(b, &pending, &result);
         if pending.acks != Acks::All {
             return;
         }

@@ -110,9 +110,10 @@ impl World {
             (Request::ReadBrokers { .. }, Some(Answer::Brokers(brokers))) => {
                 self.brokers_read(b, brokers);
             }
-            (Request::ListTopics { .. }, Some(Answer::Topics(names))) => {
+            (Request::ListTopics { .. }, Some(Answer::Topics(names, settings))) => {
                 if let Some(loading) = self.loading(b) {
                     loading.names = names;
+                    loading.broker_settings = settings;
                 }
                 self.load_next(b);
             }
@@ -163,9 +164,11 @@ impl World {
             self.ask_as_controller(b, Request::ReadTopic { term: epoch, topic });
             return;
         }
-        let Some(Loading { brokers, topics, .. }) = term.loading.take() else { return };
+        let Some(Loading { brokers, topics, broker_settings, .. }) = term.loading.take() else {
+            return;
+        };
         let dirty = term.brokers_dirty;
-        let mut snapshot = Snapshot { brokers, topics };
+        let mut snapshot = Snapshot { brokers, topics, broker_settings };
         if self.is_mutated(Mutation::NoIsrBrokerEpochs) {
             forget_isr_epochs(&mut snapshot);
         }
@@ -187,7 +190,6 @@ impl World {
             .collect();
         LoadedTopic {
             incarnation: node.incarnation,
-            config: self.controller_config(node.config),
             overrides: node.overrides,
             partitions,
             deleting,
@@ -299,7 +301,6 @@ impl World {
     }
 
     pub(crate) fn create_asked(&mut self, b: Ix, name: TopicName, topic_id: TopicId) {
-        let config = self.controller_config(self.swarm.config);
         let partitions = Some(self.swarm.partitions);
         let Some(term) = &mut self.processes[b].term else { return };
         let request = request_id(term);
@@ -310,7 +311,6 @@ impl World {
             replication_factor: Some(3),
             assignment: BTreeMap::new(),
             overrides: BTreeMap::new(),
-            config,
             validate_only: false,
         };
         self.step_controller(b, ControllerEvent::CreateTopic { request, topic });

@@ -10,6 +10,7 @@ use barnabas_types::{
 };
 
 use super::World;
+use super::flush_mode::concerns;
 use crate::checkers::{History, StateWrite};
 use crate::coverage::Reached;
 use crate::happening::Ix;
@@ -27,8 +28,7 @@ impl World {
         let fence = term.fence;
         let request = match write {
             TopicWrite::Create { write, name, topic_id, overrides, partitions } => {
-                let config = self.swarm.config;
-                let creation = Creation { write, name, topic_id, overrides, config, partitions };
+                let creation = Creation { write, name, topic_id, overrides, partitions };
                 Request::CreateTopic { fence, creation }
             }
             TopicWrite::Grow { write, name, incarnation, first, partitions } => {
@@ -185,9 +185,11 @@ impl World {
                 self.state_written(fence.epoch, write, before.as_ref());
             }
             (Request::WriteConfig { write, .. }, Answer::Done) => {
-                if let Some(topic) = self.store.topics.get(&write.name) {
-                    let (czxid, mode) = (topic.incarnation.czxid, topic.config.flush_mode);
-                    self.checkers.mode_stored(&write.name, czxid, mode);
+                for (name, topic) in &self.store.topics {
+                    if concerns(&write.entity, name) {
+                        let (czxid, mode) = (topic.incarnation.czxid, topic.config.flush_mode);
+                        self.checkers.mode_stored(name, czxid, mode);
+                    }
                 }
             }
             (Request::CreateTopic { fence, creation }, Answer::Created(czxid)) => {
@@ -217,8 +219,9 @@ impl World {
         if *lives > 1 {
             self.reach(Reached::TopicRecreated);
         }
+        let Some(config) = self.store.topics.get(&creation.name).map(|t| t.config) else { return };
         let life = (&creation.name, czxid);
-        self.lives_begin(writer, life, creation.config, &creation.partitions);
+        self.lives_begin(writer, life, config, &creation.partitions);
     }
 
     fn topic_grown(&mut self, writer: ControllerEpoch, growth: &Growth) {
