@@ -95,6 +95,8 @@ reached! {
     Reset = "reset to a log start",
     /// The lost-tail mark was cleared.
     MarkCleared = "tail mark cleared",
+    /// A host's clock jumped ahead.
+    ClockJumped = "clock jumped",
     /// A process was stopped and went on.
     Pause = "pause",
     /// A live broker's session expired.

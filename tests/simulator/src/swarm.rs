@@ -35,6 +35,8 @@ pub enum Operation {
     CutOneWay,
     /// A broker is cut off from the other brokers for a while.
     Isolate,
+    /// A host's clock jumps ahead (a suspended machine).
+    JumpClock,
     /// Retention on one replica.
     Retention,
     /// A client asks a leader to delete records.
@@ -96,7 +98,6 @@ impl Swarm {
         let all = [
             (O::CreateTopic, 4),
             (O::DeleteTopic, 1),
-            (O::AddPartition, 1),
             (O::CrashProcess, 6),
             (O::CrashHost, 3),
             (O::Bounce, 3),
@@ -104,7 +105,6 @@ impl Swarm {
             (O::Pause, 4),
             (O::ExpireSession, 4),
             (O::DeleteController, 3),
-            (O::TouchState, 1),
             (O::CutStore, 3),
             (O::CutOneWay, 4),
             (O::Isolate, 2),
@@ -128,6 +128,14 @@ impl Swarm {
             for (op, weight) in log {
                 if prng.chance(700) {
                     operations.push((op, weight * prng.range(1, 4)));
+                }
+            }
+        }
+        if prng.chance(400) {
+            let rare = [(O::AddPartition, 3), (O::TouchState, 2), (O::JumpClock, 4)];
+            for (op, weight) in rare {
+                if prng.chance(700) {
+                    operations.push((op, weight * prng.range(1, 3)));
                 }
             }
         }

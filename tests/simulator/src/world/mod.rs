@@ -91,6 +91,8 @@ pub struct World {
     pub(crate) store_link: Vec<bool>,
     /// Whether messages from `[from]` to `[to]` pass.
     pub(crate) link: Vec<Vec<bool>>,
+    /// How far each host's clock has jumped ahead; it never goes back, since the cores are given a monotonic one.
+    pub(crate) clock_ahead_ms: Vec<u64>,
     /// Earliest arrival of a broker's next request at the ensemble, and of the next answer: both in order.
     pub(crate) store_order: Vec<(u64, u64)>,
     pub(crate) correlations: u64,
@@ -164,6 +166,7 @@ impl World {
             disks,
             store_link: vec![true; BROKERS],
             link: vec![vec![true; BROKERS]; BROKERS],
+            clock_ahead_ms: vec![0; BROKERS],
             store_order: vec![(0, 0); BROKERS],
             correlations: 0,
             values: 0,
@@ -291,8 +294,9 @@ impl World {
         self.queue.now_ms()
     }
 
-    pub(crate) fn now(&self) -> Now {
-        Now(self.queue.now_ms())
+    /// A broker's clock: its host's, which may be ahead of the others'.
+    pub(crate) fn now_of(&self, b: Ix) -> Now {
+        Now(self.queue.now_ms() + self.clock_ahead_ms[b])
     }
 
     pub(crate) fn reach(&mut self, what: Reached) {

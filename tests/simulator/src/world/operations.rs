@@ -99,6 +99,11 @@ impl World {
                 let to = (from + 1 + self.choice.index(BROKERS - 1)) % BROKERS;
                 self.cut_link(from, to);
             }
+            Operation::JumpClock => {
+                let b = self.choice.index(BROKERS);
+                let by_ms = self.choice.range(1, 3 * self.swarm.lag_time_max_ms);
+                self.jump_clock(b, by_ms);
+            }
             Operation::Retention => self.retention(),
             Operation::DeleteRecords => self.ask_to_delete_records(),
             Operation::FillDisk => self.fill_disk(),

@@ -39,7 +39,7 @@ impl World {
         if slot.told_to == Some((slot.replica.partition_epoch(), log_end)) {
             return;
         }
-        let now = self.now();
+        let now = self.now_of(b);
         for follower in uncounted.into_iter().filter(|m| *m != id_of(b)) {
             let Some(broker_epoch) = self.processes[ix_of(follower)].broker_epoch else { continue };
             let position = FetchPosition {

@@ -37,7 +37,7 @@ impl World {
         event: Event,
         records: &[Record],
     ) -> Option<FetchReply> {
-        let now = self.now();
+        let now = self.now_of(b);
         let slot = self.processes[b].slots.get_mut(at)?;
         let mut effects = Effects::default();
         slot.replica.step(now, event, &mut effects);

@@ -6,6 +6,7 @@ use barnabas_types::{
 };
 
 use super::{BROKERS, World, id_of, ix_of};
+use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::process::Pending;
 
@@ -71,6 +72,13 @@ impl World {
         let first = self.values + 1;
         self.send_produce(to, partition.clone(), acks);
         first
+    }
+
+    /// A host's clock jumps ahead.
+    pub fn jump_clock(&mut self, b: Ix, by_ms: u64) {
+        self.reach(Reached::ClockJumped);
+        self.clock_ahead_ms[b] += by_ms;
+        self.note(Some(b), "clock jumps", || format!("by {by_ms} ms"));
     }
 
     /// SIGCONT, now.

@@ -205,7 +205,7 @@ impl World {
 
     /// Steps the core and performs its effects in their order.
     pub(crate) fn step_controller(&mut self, b: Ix, event: ControllerEvent) {
-        let now = self.now();
+        let now = self.now_of(b);
         let mut effects = Effects::default();
         let Some(term) = &mut self.processes[b].term else { return };
         term.controller.step(now, event, &mut effects);

@@ -152,6 +152,9 @@ fn b7_nobody_leaves_the_isr_without_cause() {
         stage.elapse(180 + 240);
         assert_eq!(shrinks(stage), before, "the pause was the leader's own");
         assert_eq!(stage.leader(), leader);
+        stage.world.jump_clock(leader, 180);
+        stage.elapse(240);
+        assert_eq!(shrinks(stage), before, "the time was its clock's alone");
     });
 }
 
