@@ -82,7 +82,10 @@ pub(super) fn handle(
                 Ok(hosted) => waits.push(hosted),
                 Err(condition) => {
                     failed = true;
-                    if let Some(out) = pending.finish(index, Err(condition)) {
+                    // With acks=0 nothing may be written: the client reads no answer.
+                    if request.acks != 0
+                        && let Some(out) = pending.finish(index, Err(condition))
+                    {
                         flush.add(out);
                     }
                 }
@@ -250,6 +253,7 @@ fn partition_response(
 mod tests {
     use super::*;
     use barnabas_types::Offset;
+    use barnabas_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 
     fn answer(
         version: i16,
@@ -291,5 +295,33 @@ mod tests {
                 assert!(refused.error_message.unwrap().as_str().contains("[1, 5]"));
             }
         }
+    }
+
+    #[tokio::test]
+    async fn e6_a_refused_produce_with_acks_0_writes_nothing_and_closes() {
+        let node = crate::testing::node();
+        let (out, client) = crate::testing::connection().await;
+        let mut data = TopicProduceData::default();
+        data.name = "absent".into();
+        data.partition_data.push(PartitionProduceData::default());
+        let mut request = ProduceRequest::default();
+        request.topic_data.push(data);
+        for (acks, correlation_id) in [(0, 1), (1, 2)] {
+            request.acks = acks;
+            let slot = out.reserve();
+            let context =
+                RequestContext { node: &node, out: &out, slot, version: 8, correlation_id };
+            let mut flush = Flush::default();
+            let handled = handle(&context, &request, &mut flush);
+            assert_eq!(handled.is_err(), acks == 0, "an error closes the connection");
+            flush.run();
+            if acks == 0 {
+                out.complete(slot, Vec::new());
+            }
+        }
+        client.readable().await.unwrap();
+        let mut head = [0; 8];
+        assert_eq!(client.try_read(&mut head).unwrap(), head.len());
+        assert_eq!(head[4..], 2_i32.to_be_bytes(), "the only answer is the second request's");
     }
 }
