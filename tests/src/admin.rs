@@ -7,8 +7,8 @@ use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
 use barnabas_proto::v1::{
-    CreateTopicRequest, DeleteTopicRequest, DescribeClusterRequest, DescribeClusterResponse,
-    DescribeTopicsRequest, DescribeTopicsResponse, Failure,
+    Assignment, CreateTopicRequest, DeleteTopicRequest, DescribeClusterRequest,
+    DescribeClusterResponse, DescribeTopicsRequest, DescribeTopicsResponse, Failure,
 };
 use tonic::transport::{Channel, Endpoint};
 
@@ -65,6 +65,26 @@ impl Admin {
             configs,
             ..CreateTopicRequest::default()
         };
+        self.create(request).await
+    }
+
+    /// Creates a topic whose replicas are given: partition, and its brokers, the preferred leader first.
+    ///
+    /// # Errors
+    /// No answer, or a refusal (`NAME: sentence`).
+    pub async fn create_assigned(&self, name: &str, assignment: &[(i32, &[i32])]) -> Outcome<()> {
+        let assignment = assignment
+            .iter()
+            .map(|(partition, brokers)| Assignment {
+                partition: *partition,
+                brokers: brokers.to_vec(),
+            })
+            .collect();
+        let name = name.to_owned();
+        self.create(CreateTopicRequest { name, assignment, ..CreateTopicRequest::default() }).await
+    }
+
+    async fn create(&self, request: CreateTopicRequest) -> Outcome<()> {
         match self.client.clone().create_topic(request).await?.into_inner().result {
             Some(Created::Created(_)) => Ok(()),
             Some(Created::Failure(refusal)) => Err(shown(&refusal).into()),

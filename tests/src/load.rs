@@ -1,15 +1,15 @@
-//! Producers at acks=all, idempotent and plain by turns, that send until told to stop and never give up a batch; what was
-//! acknowledged, when and where; and the judgement of what can be read afterwards.
+//! Producers, idempotent and plain by turns, that send until told to stop and never give up a batch; what was acknowledged, when
+//! and where; and the judgement of what can be read afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::client::{Answer, Client, Producer};
+use crate::client::{Answer, Client, Producer, Terms};
 use crate::prng::Prng;
 use crate::{Outcome, kcat, wait};
 
@@ -42,6 +42,8 @@ pub struct Account {
     pub partition: i32,
     /// Whether it has a producer id.
     pub idempotent: bool,
+    /// Whether it asks for the acknowledgement of all: only then is it promised anything.
+    pub acks_all: bool,
     /// In the order of its records.
     pub acked: Vec<Acked>,
     /// How often it was told that what it had sent before is not there, and began anew.
@@ -50,12 +52,22 @@ pub struct Account {
     pub refused: BTreeMap<i16, u64>,
 }
 
+impl Account {
+    /// Longest time between two acknowledgements.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        let pauses = self.acked.windows(2).map(|pair| pair[1].at.duration_since(pair[0].at));
+        pauses.max().unwrap_or_default()
+    }
+}
+
 /// Producers at work.
 #[derive(Debug)]
 pub struct Load {
     stop: watch::Sender<bool>,
     acked: Vec<Arc<AtomicU64>>,
     trouble: Arc<Mutex<String>>,
+    errors: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<Account>>,
 }
 
@@ -70,13 +82,44 @@ pub struct Target {
     pub partitions: i32,
 }
 
+/// How producers work.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many; the k-th sends to the partition k modulo their number.
+    pub producers: usize,
+    /// Number of the first.
+    pub first: usize,
+    /// Where their random choices begin.
+    pub seed: u64,
+    /// -1 is all.
+    pub acks: i16,
+    /// Whether each rests for a moment after each batch: about 20 a second.
+    pub paced: bool,
+    /// Whether all have producer ids, or every other.
+    pub idempotent: bool,
+}
+
+impl Default for Plan {
+    /// One producer at acks=all, at full speed.
+    fn default() -> Self {
+        Self { producers: 1, first: 0, seed: 0, acks: -1, paced: false, idempotent: false }
+    }
+}
+
 impl Load {
-    /// Starts some producers, numbered from `first` on; the k-th sends to the partition k modulo their number.
+    /// Starts some producers at acks=all, numbered from `first` on; the k-th sends to the partition k modulo their number.
     #[must_use]
     pub fn start(target: &Target, producers: usize, first: usize, seed: u64) -> Self {
+        Self::start_with(target, Plan { producers, first, seed, ..Plan::default() })
+    }
+
+    /// The same on other terms.
+    #[must_use]
+    pub fn start_with(target: &Target, plan: Plan) -> Self {
+        let Plan { producers, first, seed, acks, paced, idempotent } = plan;
         let (stop, stopped) = watch::channel(false);
-        let trouble = Arc::default();
-        let mut load = Self { stop, acked: Vec::new(), trouble, tasks: Vec::new() };
+        let (trouble, errors) = (Arc::default(), Arc::default());
+        let mut load = Self { stop, acked: Vec::new(), trouble, errors, tasks: Vec::new() };
         for producer in first..first + producers {
             let acked = Arc::new(AtomicU64::new(0));
             let one = One {
@@ -85,12 +128,17 @@ impl Load {
                 stopped: stopped.clone(),
                 batches: acked.clone(),
                 trouble: load.trouble.clone(),
+                errors: load.errors.clone(),
+                acks,
+                paced,
+                attempts: 0,
                 client: None,
                 id: None,
                 account: Account {
                     producer,
                     partition: i32::try_from(producer).unwrap_or(0) % target.partitions,
-                    idempotent: producer.is_multiple_of(2),
+                    idempotent: idempotent || producer.is_multiple_of(2),
+                    acks_all: acks == -1,
                     ..Account::default()
                 },
             };
@@ -110,6 +158,12 @@ impl Load {
     #[must_use]
     pub fn trouble(&self) -> String {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often so far a producer was refused, or got no answer, or found nobody to send to.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::SeqCst)
     }
 
     /// Lets every producer finish the batch that it has in hand.
@@ -132,6 +186,10 @@ struct One {
     stopped: watch::Receiver<bool>,
     batches: Arc<AtomicU64>,
     trouble: Arc<Mutex<String>>,
+    errors: Arc<AtomicU64>,
+    acks: i16,
+    paced: bool,
+    attempts: usize,
     client: Option<Client>,
     id: Option<Producer>,
     account: Account,
@@ -158,6 +216,7 @@ impl One {
                     }
                     Err(error) => error.to_string(),
                 };
+                self.errors.fetch_add(1, Ordering::SeqCst);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
                 self.client = None;
                 wait::next_look().await;
@@ -168,6 +227,9 @@ impl One {
                 id.sequence += i32::try_from(count).unwrap_or(0);
             }
             next += count;
+            if self.paced {
+                wait::next_look().await;
+            }
         }
         self.account
     }
@@ -177,15 +239,18 @@ impl One {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut any = Client::bootstrap(&self.target.bootstrap).await?;
+                self.attempts += 1;
+                let Target { bootstrap, topic, .. } = &self.target;
+                let leader = Client::of_leader(bootstrap, self.attempts, topic, partition);
+                let mut leader = leader.await?;
                 if self.account.idempotent && self.id.is_none() {
-                    self.id = Some(any.producer().await?);
+                    self.id = Some(leader.producer().await?);
                 }
-                let leaders = any.leaders(&self.target.topic).await?;
-                Client::connect(leaders.get(&partition).ok_or("no leader")?).await?
+                leader
             }
         };
-        let answer = client.produce(&self.target.topic, partition, self.id, values).await?;
+        let terms = Terms { acks: self.acks, producer: self.id, ..Terms::default() };
+        let answer = client.produce_on(&self.target.topic, partition, terms, values).await?;
         self.client = Some(client);
         Ok(answer)
     }
@@ -214,6 +279,8 @@ pub struct Verdict {
     pub phantom: u64,
     /// Records of idempotent producers that are there more than once.
     pub duplicated: u64,
+    /// Records that stand behind one that the same producer sent later.
+    pub reordered: u64,
     /// How often idempotent producers began anew.
     pub restarts: u64,
     /// Offsets of lost records by partition, with the time of their acknowledgement.
@@ -224,7 +291,43 @@ impl Verdict {
     /// Records that should not be as they are, beside the lost ones.
     #[must_use]
     pub fn wrong(&self) -> u64 {
-        self.misplaced + self.phantom + self.duplicated
+        self.misplaced + self.phantom + self.duplicated + self.reordered
+    }
+
+    /// Whether every promise of acks=all held, and those to idempotent producers.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.lost + self.wrong() + self.restarts == 0
+    }
+
+    /// The numbers, and where the first lost records of each partition were.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Self { acked, lost, misplaced, phantom, duplicated, reordered, restarts, .. } = self;
+        let first: BTreeMap<_, Vec<_>> = self
+            .lost_offsets
+            .iter()
+            .map(|(partition, lost)| (partition, lost.iter().take(3).map(|(at, _)| at).collect()))
+            .collect();
+        format!(
+            "{acked} acknowledged, {lost} lost (by partition, the first at {first:?}), {misplaced} misplaced, {phantom} \
+             phantom, {duplicated} duplicated, {reordered} reordered, {restarts} began anew"
+        )
+    }
+
+    /// Adds up two topics, or two loads; what was lost where is not kept.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            acked: self.acked + other.acked,
+            lost: self.lost + other.lost,
+            misplaced: self.misplaced + other.misplaced,
+            phantom: self.phantom + other.phantom,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            restarts: self.restarts + other.restarts,
+            lost_offsets: BTreeMap::new(),
+        }
     }
 }
 
@@ -246,6 +349,18 @@ pub fn forget(accounts: &mut [Account], verdict: &Verdict) {
 /// # Errors
 /// It cannot be read.
 pub fn judge(target: &Target, accounts: &[Account]) -> Outcome<Verdict> {
+    judge_beside(target, accounts, &BTreeSet::new())
+}
+
+/// The same where others sent `known` values, too.
+///
+/// # Errors
+/// It cannot be read.
+pub fn judge_beside(
+    target: &Target,
+    accounts: &[Account],
+    known: &BTreeSet<Vec<u8>>,
+) -> Outcome<Verdict> {
     let mut found: BTreeMap<(usize, u64), BTreeSet<i64>> = BTreeMap::new();
     let mut verdict = Verdict::default();
     let arguments =
@@ -264,10 +379,19 @@ pub fn judge(target: &Target, accounts: &[Account]) -> Outcome<Verdict> {
             {
                 found.entry((producer, n)).or_default().insert(offset);
             }
-            _ => verdict.phantom += 1,
+            // `partition offset value`
+            _ => {
+                let value = line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
+                verdict.phantom += u64::from(!known.contains(value));
+            }
         }
     }
-    for account in accounts {
+    let promised = |producer: &usize| {
+        accounts.iter().any(|account| account.producer == *producer && account.acks_all)
+    };
+    found.retain(|(producer, _), _| promised(producer));
+    verdict.reordered = reordered(&found);
+    for account in accounts.iter().filter(|account| account.acks_all) {
         verdict.restarts += account.restarts;
         for batch in &account.acked {
             for n in 0..batch.count {
@@ -293,6 +417,20 @@ pub fn judge(target: &Target, accounts: &[Account]) -> Outcome<Verdict> {
     Ok(verdict)
 }
 
+/// Of each producer's records in the order in which they were sent: how many stand, first copy each, before an earlier one.
+fn reordered(found: &BTreeMap<(usize, u64), BTreeSet<i64>>) -> u64 {
+    let mut behind = 0;
+    let mut last: Option<(usize, i64)> = None;
+    for ((producer, _), offsets) in found {
+        let Some(first) = offsets.first() else { continue };
+        match last {
+            Some((of, greatest)) if of == *producer && *first < greatest => behind += 1,
+            _ => last = Some((*producer, *first)),
+        }
+    }
+    behind
+}
+
 /// Partition, offset, producer and number of a line that kcat printed, if the value is the one that was sent.
 fn parse(line: &[u8]) -> Option<(i32, i64, usize, u64)> {
     let text = std::str::from_utf8(line).ok()?;
@@ -302,4 +440,24 @@ fn parse(line: &[u8]) -> Option<(i32, i64, usize, u64)> {
     let mut parts = sent.splitn(3, ':');
     let (producer, n) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     (value(producer, n) == sent.as_bytes()).then_some((partition, offset, producer, n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_first_copy_behind_a_later_record_is_reordered() {
+        let offsets = |offsets: &[i64]| offsets.iter().copied().collect::<BTreeSet<_>>();
+        let mut found = BTreeMap::from([
+            ((0, 0), offsets(&[4, 9])),
+            ((0, 1), offsets(&[5])),
+            ((0, 2), offsets(&[7])),
+            ((1, 0), offsets(&[1])),
+            ((1, 1), offsets(&[2])),
+        ]);
+        assert_eq!(reordered(&found), 0);
+        found.insert((0, 1), offsets(&[8]));
+        assert_eq!(reordered(&found), 1);
+    }
 }

@@ -13,6 +13,11 @@ pub async fn next_look() {
     tokio::time::sleep(LOOK_INTERVAL).await;
 }
 
+/// Lets this time pass: how long a fault lasts, never how long something takes.
+pub async fn pass(length: Duration) {
+    tokio::time::sleep(length).await;
+}
+
 /// Looks at `condition` until it yields a value.
 ///
 /// # Errors

@@ -182,6 +182,25 @@ impl Znodes {
     }
 }
 
+impl Znodes {
+    /// The replicas assigned to each partition of a topic; none if it is not there.
+    ///
+    /// # Errors
+    /// ZooKeeper does not answer.
+    pub async fn assignment(&self, topic: &str) -> Outcome<BTreeMap<i32, Vec<i64>>> {
+        let node = self.read(&format!("/brokers/topics/{topic}")).await?;
+        let mut found = BTreeMap::new();
+        if let Some(partitions) = node.as_ref().and_then(|node| node.data["partitions"].as_object())
+        {
+            for (index, replicas) in partitions {
+                let replicas = replicas.as_array().into_iter().flatten();
+                found.insert(index.parse()?, replicas.filter_map(Value::as_i64).collect());
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// Every node with what tells whether it changed, for "this changed nothing".
 pub type Tree = BTreeMap<String, (i64, i64, i32)>;
 

@@ -237,7 +237,7 @@ impl Broker {
     }
 
     /// A sentence if the process has ended although nobody asked it to.
-    pub(super) fn refuse_ended(&mut self) -> Outcome<()> {
+    pub(crate) fn refuse_ended(&mut self) -> Outcome<()> {
         if self.was_started() && !self.runs() {
             return Err(format!("broker {} ended: {}", self.id, self.last_log_line()).into());
         }

@@ -10,6 +10,7 @@ mod delete_records;
 #[cfg(target_os = "linux")]
 mod disk_faults;
 mod elections;
+mod faults;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod healing;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use barnabas_tests::Outcome;
 use barnabas_tests::admin::{Admin, NewTopic};
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX};
+use barnabas_tests::oracles::{Oracles, Promise};
 use barnabas_tests::proxy::Link;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
@@ -15,7 +16,7 @@ use super::{interval, topic, until_registered};
 const IN_FLIGHT: usize = 40;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<()> {
+async fn a4_r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<()> {
     let mut cluster =
         Cluster::start(Options { session_timeout_ms: 2_000, ..Options::default() }).await?;
     let znodes = cluster.znodes().await?;
@@ -24,6 +25,7 @@ async fn r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<
         NewTopic { name: "before", partitions: 6, replication_factor: 3, configs: &[] },
     )
     .await?;
+    let oracles = Oracles::watch(&cluster, &["before"], Promise::Kept).await?;
     let (zombie, old_epoch) = znodes.controller().await?.ok_or("no controller")?;
     let zombie = i32::try_from(zombie)?;
 
@@ -36,7 +38,7 @@ async fn r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<
     })
     .await?;
     cluster.broker(zombie).pause()?;
-    let (_, epoch) = wait_for("a successor", SETTLE_MAX, || async {
+    let (successor, epoch) = wait_for("a successor", SETTLE_MAX, || async {
         znodes.controller().await.ok().flatten().filter(|(_, epoch)| *epoch > old_epoch)
     })
     .await?;
@@ -48,7 +50,18 @@ async fn r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<
     })
     .await?;
 
+    // Leaders move again, which it knows nothing of.
+    let third = (1..=3).find(|id| *id != zombie && i64::from(*id) != successor);
+    let third = third.ok_or("no third broker")?;
+    cluster.broker(third).kill().await?;
+    wait_for("the successor leads all", SETTLE_MAX, || async {
+        let states = znodes.partitions("before").await.ok()?;
+        states.values().all(|state| state.leader == successor).then_some(())
+    })
+    .await?;
+
     cluster.broker(zombie).resume()?;
+    cluster.broker(third).start()?;
     let mut answers = Vec::new();
     for creation in creations {
         answers.push(creation.await?);
@@ -70,6 +83,7 @@ async fn r1_a_paused_controller_writes_nothing_after_its_successor() -> Outcome<
     for name in there {
         cluster.until_healed(&name, 3).await?;
     }
+    oracles.judge(&mut cluster, &[]).await?;
     Ok(())
 }
 
