@@ -23,6 +23,7 @@ pub mod scale;
 pub mod scene;
 pub mod sessions;
 pub mod shim;
+pub mod soak;
 pub mod wait;
 pub mod znodes;
 
