@@ -1,6 +1,5 @@
 //! CreatePartitions (key 37), versions 0 to 3: KIP-195. The controller decides; any broker takes the request.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barnabas_controller::CreatePartitions;
@@ -9,7 +8,7 @@ use barnabas_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use barnabas_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use barnabas_wire::messages::{CreatePartitionsRequest, CreatePartitionsResponse, StrBytes};
 
-use super::create_topics::deadline;
+use super::create_topics::{deadline, named_twice};
 use super::error_code;
 use crate::node::Node;
 
@@ -18,13 +17,10 @@ pub(super) async fn handle(
     request: CreatePartitionsRequest,
 ) -> CreatePartitionsResponse {
     let deadline = deadline(request.timeout_ms);
-    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
-    for topic in &request.topics {
-        *named.entry(topic.name.as_str()).or_default() += 1;
-    }
+    let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
     let mut response = CreatePartitionsResponse::default();
     for topic in &request.topics {
-        let asked = if named.get(topic.name.as_str()).is_some_and(|times| *times > 1) {
+        let asked = if twice.contains(topic.name.as_str()) {
             Err(Condition::InvalidRequest("the request names this topic more than once".into()))
         } else {
             translated(topic, request.validate_only)

@@ -1,7 +1,7 @@
 //! CreateTopics (key 19), versions 2 to 7: KIP-4, KIP-464 (defaults from 4), KIP-525 (what was made, from 5), KIP-516
 //! (topic ids from 7). The controller decides; any broker takes the request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +24,10 @@ pub(super) async fn handle(
     request: CreateTopicsRequest,
 ) -> CreateTopicsResponse {
     let deadline = deadline(request.timeout_ms);
-    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
-    for topic in &request.topics {
-        *named.entry(topic.name.as_str()).or_default() += 1;
-    }
+    let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
     let mut response = CreateTopicsResponse::default();
     for topic in &request.topics {
-        let asked = if named.get(topic.name.as_str()).is_some_and(|times| *times > 1) {
+        let asked = if twice.contains(topic.name.as_str()) {
             Err(Condition::InvalidRequest("the request names this topic more than once".into()))
         } else {
             translated(topic, request.validate_only)
@@ -42,6 +39,12 @@ pub(super) async fn handle(
         response.topics.push(result(version, topic.name.as_str(), made));
     }
     response
+}
+
+/// Names that a request gives more than once.
+pub(super) fn named_twice<'a>(names: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
+    let mut once = BTreeSet::new();
+    names.filter(|name| !once.insert(*name)).collect()
 }
 
 /// When a request with this timeout is late; a negative one is late at once.

@@ -9,7 +9,8 @@ use barnabas_types::{
     Incarnation, Now, TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
-use crate::configs::{Configs, Confirming, note_refused};
+use crate::configs::{Configs, note_refused};
+use crate::confirmations::Confirming;
 use crate::controller_api::{
     BrokerRegistration, ControllerEvent, Effects, ElectPartition, LoadedTopic, Note, ReplicaReport,
     RequestId, Snapshot, WriteId, WriteOutcome,

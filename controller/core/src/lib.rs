@@ -6,6 +6,7 @@
 mod candidate;
 mod candidate_api;
 mod configs;
+mod confirmations;
 mod controller;
 mod controller_api;
 mod decide;
