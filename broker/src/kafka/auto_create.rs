@@ -72,7 +72,8 @@ async fn one(node: &Node, name: &TopicName) -> Result<(), Condition> {
         Err(Condition::TopicAlreadyExists(_)) => Ok(()),
         Err(condition) if condition.is_retriable() => Ok(()),
         Err(condition) => {
-            tracing::warn!(target: "request", topic = %name, %condition, "not created on demand of a client");
+            // Clients ask again and again, and are told why each time.
+            tracing::debug!(target: "request", topic = %name, %condition, "not created on demand of a client");
             Err(condition)
         }
     }
