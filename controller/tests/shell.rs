@@ -735,3 +735,77 @@ async fn a_control_call_of_four_kib_is_not_delayed() {
     // With Nagle's algorithm in the way the median is 40 ms and more.
     assert!(took[10] < Duration::from_millis(20), "{took:?}");
 }
+
+/// The registration of a broker as it is stored: its czxid, and whether it says that the broker drains.
+fn stored_mark(memory: &Memory, id: BrokerId) -> (i64, bool) {
+    let node = memory.with_tree(|tree| tree.node(&paths::broker(id)).unwrap().clone());
+    let read = barnabas_controller::BrokerNode::parse(id, &node.data).unwrap();
+    (node.stat.czxid, read.draining)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r25_a_drain_marks_the_registration_through_any_broker_and_the_epoch_stays() {
+    let memory = memory();
+    let (mut served, mut brokers) = three_served(&memory).await;
+    let (elected, _) = the_controller(&mut brokers).await;
+    let created =
+        NewTopic { overrides: [("min.insync.replicas".into(), "2".into())].into(), ..topic(3) };
+    served[elected].client.create_topic(created).await.unwrap();
+    let drained = (elected + 1) % 3;
+    let id = broker_id(drained);
+    let before = stored_mark(&memory, id);
+    assert!(!before.1);
+    let address = &served[(elected + 2) % 3].address;
+    let mut admin = AdminClient::connect(format!("http://{address}")).await.unwrap();
+    // Whoever is asked must have been told where that broker is.
+    let seen = &mut served[(elected + 2) % 3].told;
+    until(seen, |told| told.image.brokers.len() == 3).await;
+    let request =
+        v1::SetBrokerDrainingRequest { broker_id: id.0, draining: true, forwarded: false };
+    let response = admin.set_broker_draining(request).await.unwrap().into_inner();
+    assert!(matches!(response.result, Some(v1::drain_response::Result::Progress(_))));
+    assert_eq!(stored_mark(&memory, id), (before.0, true), "czxid, the broker epoch, stays");
+    let epoch = BrokerEpoch(before.0);
+    let empty = |told: &Told| {
+        let image = &told.image;
+        let states = || image.topics[&name()].partitions.values().map(|p| &p.state);
+        image.brokers[&id].draining && states().all(|s| s.leader != Some(id) && !s.in_isr(id))
+    };
+    until(&mut served[drained].told, empty).await;
+    let mut may_stop = false;
+    while !may_stop {
+        may_stop = served[drained].client.drain(epoch, true).await.unwrap().may_stop;
+    }
+    let stale = served[drained].client.drain(BrokerEpoch(before.0 - 1), true).await;
+    assert!(matches!(stale, Err(Condition::StaleBrokerEpoch { .. } | Condition::Remote { .. })));
+    // What it says of itself goes with the registration.
+    memory.expire(owner(&memory, &paths::broker(id)).unwrap());
+    until(&mut brokers[drained].membership, |m| m.broker_epoch.is_some_and(|now| now > epoch))
+        .await;
+    let after = stored_mark(&memory, id);
+    assert!(after.0 > before.0 && !after.1, "a new registration starts undrained");
+    let request = v1::SetBrokerDrainingRequest { broker_id: 9, draining: true, forwarded: false };
+    let response = admin.set_broker_draining(request).await.unwrap().into_inner();
+    assert!(matches!(response.result, Some(v1::drain_response::Result::Failure(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r26_a_deposed_controller_lets_nobody_stop() {
+    let memory = memory();
+    let (served, mut brokers) = three_served(&memory).await;
+    let (elected, _) = the_controller(&mut brokers).await;
+    let epoch = served[elected].client.mark_draining(true).await.unwrap();
+    let mut may_stop = false;
+    while !may_stop {
+        may_stop = served[elected].client.drain(epoch, true).await.unwrap().may_stop;
+    }
+    // As if somebody else had been elected, of which this controller has not heard yet.
+    memory.with_tree(|tree| {
+        let session = tree.open_session();
+        let set =
+            Op::Set { path: paths::CONTROLLER_EPOCH.into(), data: b"7".to_vec(), version: None };
+        tree.apply(session, &Request::Multi(vec![set])).unwrap();
+    });
+    let refused = served[elected].client.drain(epoch, true).await;
+    assert!(!refused.is_ok_and(|progress| progress.may_stop));
+}

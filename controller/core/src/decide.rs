@@ -205,7 +205,12 @@ fn recover(
     if !(all || (unclean && heard.len() == live)) {
         return None;
     }
-    let (best, report) = longest(view, state, &heard)?;
+    let (best, report) =
+        longest(state, &heard).filter(|(b, _)| !view.is_draining(*b)).or_else(|| {
+            // Who drains may have been told that it may stop (R26): it is waited for, until it is back, or undrained.
+            let staying = heard.iter().copied().filter(|(b, _)| !view.is_draining(*b));
+            if unclean { longest(state, &staying.collect::<Vec<_>>()) } else { None }
+        })?;
     let next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
     let kind = if all { "recovered from the longest log" } else { "unclean leader election" };
     let why = format!("{kind}: reported {}", shown(&heard));
@@ -226,16 +231,13 @@ pub(crate) fn heard(
     assigned.iter().filter_map(counted).collect()
 }
 
-/// The greatest (last epoch, LEO). Ties: who is not draining, then an ISR member, then the order of AR (`max_by_key` keeps the
-/// last of equals, hence the reversal).
+/// The greatest (last epoch, LEO). Ties: an ISR member first, then the order of AR (`max_by_key` keeps the last of equals, hence
+/// the reversal).
 pub(crate) fn longest(
-    view: &View<'_>,
     state: &PartitionState,
     heard: &[(BrokerId, Report)],
 ) -> Option<(BrokerId, Report)> {
-    let key = |(b, r): &&(BrokerId, Report)| {
-        (r.last_epoch, r.log_end, !view.is_draining(*b), state.in_isr(*b))
-    };
+    let key = |(b, r): &&(BrokerId, Report)| (r.last_epoch, r.log_end, state.in_isr(*b));
     heard.iter().rev().max_by_key(key).copied()
 }
 

@@ -17,7 +17,7 @@ use crate::decide::{Decision, View, describe, successor};
 pub const OBSTRUCTIONS_SHOWN_MAX: usize = 100;
 
 /// Fewest live ISR members that must remain.
-fn needed(min_insync_replicas: u32) -> usize {
+pub(crate) fn needed(min_insync_replicas: u32) -> usize {
     usize::try_from(min_insync_replicas).unwrap_or(usize::MAX).max(1)
 }
 

@@ -88,14 +88,19 @@ fn unclean(
     if let Some(leader) = state.leader {
         return Err(Condition::ElectionNotNeeded(format!("broker {leader} leads")));
     }
-    let heard = heard(view, assigned, reports);
+    let mut heard = heard(view, assigned, reports);
+    heard.retain(|(b, _)| !view.is_draining(*b));
     let chosen = match to {
         Some(to) if !assigned.contains(&to) => {
             let text = format!("broker {to} has no replica of the partition");
             return Err(Condition::EligibleLeadersNotAvailable(text));
         }
+        Some(to) if view.is_draining(to) => {
+            let text = format!("broker {to} is being drained; undrain it first");
+            return Err(Condition::EligibleLeadersNotAvailable(text));
+        }
         Some(to) => heard.iter().copied().find(|(b, _)| *b == to),
-        None => longest(view, state, &heard),
+        None => longest(state, &heard),
     };
     let Some((leader, report)) = chosen else {
         let text = match to {

@@ -36,7 +36,9 @@ impl Controller {
         create: CreatePartitions,
         effects: &mut Effects,
     ) {
-        let assignment = match self.new_assignment(&create) {
+        let min = self.topics.get(&create.name).map_or(1, |t| t.config.min_insync_replicas);
+        let checked = self.new_assignment(&create);
+        let assignment = match checked.and_then(|a| self.check_draining(&a, min).map(|()| a)) {
             Ok(assignment) => assignment,
             Err(condition) => {
                 return effects.partitions_answers.push((request, Err(condition)));

@@ -11,6 +11,7 @@ use barnabas_types::{
 use crate::configs::Configs;
 use crate::controller::{Controller, Target, Topic, note};
 use crate::controller_api::{CreateTopic, Effects, RequestId, TopicWrite, WriteOutcome};
+use crate::drain::needed;
 use crate::partitions::Slot;
 use crate::placement::place;
 
@@ -38,7 +39,11 @@ impl Controller {
         let checked = self
             .check_name(&topic.name)
             .and_then(|()| from_overrides(&self.topic_defaults, &topic.overrides))
-            .and_then(|config| self.assignment(&topic, &config));
+            .and_then(|config| {
+                let assignment = self.assignment(&topic, &config)?;
+                self.check_draining(&assignment, config.min_insync_replicas)?;
+                Ok(assignment)
+            });
         let assignment = match checked {
             Ok(assignment) => assignment,
             Err(condition) => return effects.create_answers.push((request, Err(condition))),
@@ -182,16 +187,32 @@ impl Controller {
         Ok(())
     }
 
+    /// Whether enough replicas of each new partition stay: a draining broker is admitted to no ISR (R26).
+    pub(crate) fn check_draining(
+        &self,
+        assignment: &[Vec<BrokerId>],
+        min_insync_replicas: u32,
+    ) -> Result<(), Condition> {
+        let min = needed(min_insync_replicas);
+        for replicas in assignment {
+            let staying = replicas.iter().filter(|b| !self.draining.contains(b)).count();
+            if staying < min {
+                return Err(Condition::InvalidReplicationFactor(format!(
+                    "of the {} replicas of a new partition only {staying} are not being drained, and \
+                     min.insync.replicas asks for {min}; try again when the others are back, or undrain one",
+                    replicas.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// A new partition's state: all its live replicas in the ISR under their registered epochs, so that R3 works from the
-    /// first moment (R29); without those that are draining, unless all are (R26).
+    /// first moment (R29); without those that are draining (R26).
     pub(crate) fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
         let brokers = &self.image().brokers;
-        let live = || assigned.iter().filter_map(|b| brokers.get(b).map(|r| (*b, r)));
-        let mut isr: Vec<_> =
-            live().filter(|(_, r)| !r.draining).map(|(b, r)| (b, r.epoch)).collect();
-        if isr.is_empty() {
-            isr = live().map(|(b, r)| (b, r.epoch)).collect();
-        }
+        let staying = |b: &BrokerId| brokers.get(b).filter(|r| !r.draining).map(|r| (*b, r.epoch));
+        let isr: Vec<_> = assigned.iter().filter_map(staying).collect();
         PartitionState {
             leader: isr.first().map(|m| m.0),
             leader_epoch: LeaderEpoch(0),

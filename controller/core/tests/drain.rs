@@ -213,6 +213,11 @@ fn r26_a_new_topic_does_not_count_on_a_draining_broker() {
     let (assigned, state) = &partitions[&0];
     assert_eq!((assigned.len(), state.isr.len()), (3, 2));
     assert!(!state.in_isr(b(1)) && state.leader != Some(b(1)));
+    term.register(marked(ALL, &[1, 2, 3]));
+    let request = term.request();
+    let event = ControllerEvent::CreateTopic { request, topic: create("none", 1, 3) };
+    let refused = term.step(event).create_answers.remove(0).1.unwrap_err();
+    assert!(refused.to_string().contains("not being drained"), "{refused}");
 }
 
 #[test]
@@ -377,4 +382,20 @@ fn a_deposed_controller_answers_elections() {
     assert!(matches!(result(&effects), Err(Condition::UnknownOutcome(_))));
     let effects = elect(&mut term, Election::Preferred, None);
     assert_eq!(result(&effects), &Err(Condition::NotController));
+}
+
+#[test]
+fn r26_a_draining_broker_with_the_longest_log_is_waited_for() {
+    let mut registered = marked(&[(2, 12), (3, 13)], &[3]);
+    registered.insert(b(1), lost(21));
+    let mut term = Term::of(brokers(ALL), AR, stored(1, 5, &[(1, 11)])).0;
+    term.register(registered.clone());
+    term.apply();
+    assert_eq!(term.state().leader, None);
+    term.report(1, 21, 5, 10);
+    term.report(2, 12, 5, 20);
+    let effects = term.report(3, 13, 5, 30);
+    assert!(effects.partition_writes.is_empty(), "it may have been told that it may stop");
+    registered.get_mut(&b(3)).unwrap().draining = false;
+    assert_eq!(only(&term.register(registered)).leader, Some(b(3)));
 }

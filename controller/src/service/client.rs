@@ -322,7 +322,7 @@ impl ControllerClient {
                 Err(condition) => Err(condition),
             };
             match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                Err(condition) if repeatable(&condition) && Instant::now() < deadline => {
                     self.look_again().await;
                 }
                 Err(Condition::NotController) => return Err(Condition::NoController),
@@ -369,7 +369,7 @@ impl ControllerClient {
                 self.forward_can_stop(broker).await
             };
             match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                Err(condition) if repeatable(&condition) && Instant::now() < deadline => {
                     self.look_again().await;
                 }
                 Err(Condition::NotController) => return Err(Condition::NoController),
@@ -499,6 +499,11 @@ fn endpoint(address: &str) -> Option<Endpoint> {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT),
     )
+}
+
+/// Whether what changes nothing, or does no harm if it is done twice, may be asked again.
+fn repeatable(condition: &Condition) -> bool {
+    not_tried(condition) || matches!(condition, Condition::UnknownOutcome(_))
 }
 
 /// Whether the condition says that nothing was attempted, so that another attempt is harmless.

@@ -22,7 +22,7 @@ use crate::translate::{
     ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
     WriteConfig, WritePartitions, WriteTopic, epoch_check,
 };
-use crate::zookeeper::{Op, Request, ZooKeeper};
+use crate::zookeeper::{Op, Reply, Request, ZooKeeper};
 
 /// Multis of partition states under way at once.
 const PARTITION_MULTIS_MAX: usize = 8;
@@ -54,6 +54,8 @@ enum Done {
     /// Patience with the leaders' confirmation has ended.
     Due(RequestId),
     Brokers(Result<Registrations, GivenUp>),
+    /// Whether this term was still in office when it let a broker stop; the answer has gone there.
+    Granted,
 }
 
 /// Who waits for an answer.
@@ -303,6 +305,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                     Err(error) => self.give_up(&error),
                 }
             }
+            Done::Granted => {}
             Done::Due(request) => self.step(ControllerEvent::ConfirmationDue { request }),
             Done::Notices(read) => {
                 self.reading_notices = false;
@@ -451,7 +454,7 @@ impl<Z: ZooKeeper> Owner<Z> {
         }
         for (request, answer) in drain_answers {
             if let Some(Waiter::Drain(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
+                self.answer_drain(waiter, answer);
             }
         }
         for (request, answer) in elect_answers {
@@ -463,6 +466,31 @@ impl<Z: ZooKeeper> Owner<Z> {
         for note in notes {
             self.log(&note);
         }
+    }
+
+    /// That a broker may stop is said only if this term was still in office when it was decided: a newer controller may have
+    /// admitted the broker to an ISR of which this one knows nothing.
+    fn answer_drain(
+        &mut self,
+        waiter: oneshot::Sender<Result<DrainProgress, Condition>>,
+        answer: Result<DrainProgress, Condition>,
+    ) {
+        if !answer.as_ref().is_ok_and(|progress| progress.may_stop) {
+            let _ = waiter.send(answer);
+            return;
+        }
+        let client = self.setting.beginning.client.clone();
+        let version = self.setting.beginning.epoch_version;
+        self.tasks.spawn(async move {
+            let get = Request::Get { path: paths::CONTROLLER_EPOCH.into(), watch: false };
+            let answers = drive::in_order(&client, vec![Request::Sync, get]).await;
+            let in_office = matches!(
+                answers.last(),
+                Some(Ok(Reply::Node(Some(node)))) if node.stat.version == version
+            );
+            let _ = waiter.send(if in_office { answer } else { Err(Condition::NotController) });
+            Done::Granted
+        });
     }
 
     fn start_writes(&mut self) {

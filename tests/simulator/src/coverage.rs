@@ -121,6 +121,20 @@ reached! {
     TopicRecreated = "topic re-created",
     /// A directory of an earlier life was put away.
     Stray = "stray directory",
+    /// A broker was asked to stop in order.
+    Shutdown = "controlled shutdown",
+    /// It was told that it may.
+    StopGranted = "stop granted",
+    /// It stopped although it was not.
+    StoppedAnyway = "stopped without leave",
+    /// A draining broker had to wait.
+    DrainWaited = "drain waited",
+    /// A broker was no longer draining, and still registered.
+    Undrained = "undrained",
+    /// A leader was elected because somebody asked for it.
+    ElectedOnDemand = "elected on demand",
+    /// The same, of a replica outside the ISR.
+    UncleanOnDemand = "unclean on demand",
     /// Two brokers held the role of leader at once.
     TwoLeaders = "two live leaders",
 }

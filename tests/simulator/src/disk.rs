@@ -211,6 +211,8 @@ pub struct Disk {
     pub last_boot: u64,
     /// The durable mark of R7.
     pub tail_lost: bool,
+    /// The last process flushed everything before it ended.
+    pub clean: bool,
     /// There is no room for records now.
     pub full: bool,
     /// The next sync of a log fails.
@@ -228,6 +230,7 @@ impl Disk {
             boot: 1,
             last_boot: 1,
             tail_lost: false,
+            clean: false,
             full: false,
             sync_fails: false,
             directories: BTreeMap::new(),
@@ -254,8 +257,9 @@ impl Disk {
 
     /// A process starts: it marks a tail that a host crash may have cost (R6, R7). `true` if the mark is set.
     pub fn start(&mut self) -> bool {
+        let clean = std::mem::take(&mut self.clean);
         if self.boot != self.last_boot {
-            self.tail_lost = true;
+            self.tail_lost |= !clean;
             self.last_boot = self.boot;
         }
         self.tail_lost

@@ -4,8 +4,8 @@ use barnabas_controller_core::{AlterPartition, ReplicaReport, RequestId, Session
 use barnabas_replica::{FetchAnswer, FollowerFetch, IsrProposal};
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ConfigEntity, ControllerEpoch,
-    FailedReplicas, FlushMode, Incarnation, Offset, PartitionState, TopicId, TopicName,
-    TopicPartition,
+    FailedReplicas, FlushMode, Incarnation, Offset, PartitionEpoch, PartitionState, TopicId,
+    TopicName, TopicPartition,
 };
 
 use crate::disk::Record;
@@ -150,6 +150,18 @@ pub enum Input {
     SwitchFlushMode { entity: ConfigEntity, mode: FlushMode },
     /// The controller waits no longer for leaders to confirm settings.
     ConfirmationDue { term: ControllerEpoch, request: RequestId },
+    /// A draining broker acts.
+    DrainNow,
+    /// It asks the controller how far it has come.
+    DrainAsk { life: u32, broker_epoch: BrokerEpoch, draining: bool },
+    /// The controller's answer.
+    DrainAnswer { broker_epoch: BrokerEpoch, draining: bool, may_stop: bool, refused: bool },
+    /// A broker that is to stop waits no longer.
+    ShutdownOver,
+    /// A broker that may stop has flushed everything.
+    StopNow,
+    /// An operator wants another leader; an unclean one if the partition is at this epoch.
+    Elect { partition: TopicPartition, unclean: Option<PartitionEpoch> },
     /// An operator wants it gone.
     DeleteTopic { name: TopicName },
 }

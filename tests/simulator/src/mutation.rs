@@ -57,11 +57,21 @@ pub enum Mutation {
     ModeIgnored,
     /// A leader stops counting a member when it proposes to drop it (against R13).
     ShrinkAtOnce,
+    /// A drain does not wait until enough others are in the ISR (against R26).
+    DrainWithoutWait,
+    /// A draining broker is admitted to an ISR (against R26).
+    DrainingAdmitted,
+    /// A new controller does not know who drains (against R25).
+    DrainInMemoryOnly,
+    /// A broker that was drained once is draining for ever (against R25).
+    DrainKeptById,
+    /// A broker is told that it may stop before the stored states are without it (against R26).
+    StopGrantedEarly,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 27] = [
+    pub const ALL: [(&'static str, Mutation); 32] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -89,6 +99,11 @@ impl Mutation {
         ("second-sync-counts", Mutation::SecondSyncCounts),
         ("mode-ignored", Mutation::ModeIgnored),
         ("shrink-at-once", Mutation::ShrinkAtOnce),
+        ("drain-without-wait", Mutation::DrainWithoutWait),
+        ("draining-admitted", Mutation::DrainingAdmitted),
+        ("drain-in-memory-only", Mutation::DrainInMemoryOnly),
+        ("drain-kept-by-id", Mutation::DrainKeptById),
+        ("stop-granted-early", Mutation::StopGrantedEarly),
     ];
 
     /// The mutation of that name.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{
-    BrokerRegistration, Candidate, Controller, LoadedTopic, RequestId, SessionId,
+    BrokerRegistration, Candidate, Controller, ControllerEvent, LoadedTopic, RequestId, SessionId,
 };
 use barnabas_replica::{FetchPosition, IsrProposal, Replica};
 use barnabas_types::{
@@ -88,6 +88,17 @@ pub struct Loading {
     pub topics: BTreeMap<TopicName, LoadedTopic>,
 }
 
+/// A broker that is being emptied, or filled again.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    /// What the registration is to say.
+    pub wanted: bool,
+    /// It stops when it is empty.
+    pub shutdown: bool,
+    /// The registration that says so.
+    pub marked: Option<BrokerEpoch>,
+}
+
 /// A term as controller.
 pub struct Term {
     /// The core.
@@ -114,6 +125,12 @@ pub struct Term {
     pub askers: BTreeMap<RequestId, Asker>,
     /// Changes of a topic's `flush.mode` that are not answered yet.
     pub switches: BTreeMap<RequestId, (ConfigEntity, FlushMode)>,
+    /// Who waits to hear how far a drain has come.
+    pub drainers: BTreeMap<RequestId, (Ix, u32, BrokerEpoch, bool)>,
+    /// What is stepped when the registrations have been read again.
+    pub after_brokers: Vec<ControllerEvent>,
+    /// Brokers that told this term of a drain (for a planted bug).
+    pub told_of_drains: BTreeSet<(BrokerId, BrokerEpoch)>,
     /// Last request id given.
     pub requests: u64,
 }
@@ -164,6 +181,8 @@ pub struct Process {
     pub client: StoreClient,
     /// Reports of failed replicas so far.
     pub failure_reports: u64,
+    /// It is draining.
+    pub drain: Option<Drain>,
     /// The registration that was asked for last says that a tail may be lost.
     pub marked: bool,
     /// Present broker epoch.
@@ -199,6 +218,7 @@ impl Process {
             candidate,
             client: StoreClient::default(),
             failure_reports: 0,
+            drain: None,
             marked: false,
             broker_epoch: None,
             controller_epoch: ControllerEpoch(0),
@@ -235,6 +255,8 @@ pub fn is_message(input: &Input) -> bool {
             | Input::Alter { .. }
             | Input::AlterAnswer { .. }
             | Input::Failed(_)
+            | Input::DrainAsk { .. }
+            | Input::DrainAnswer { .. }
             | Input::Fetch { .. }
             | Input::Fetched { .. }
     )

@@ -54,6 +54,8 @@ pub struct Fence {
 pub enum Request {
     /// Plain create, ephemeral.
     CreateRegistration { broker: BrokerId, directory: DirectoryId, tail_lost: bool },
+    /// Sets or clears the mark in the registration of this epoch.
+    MarkDraining { broker: BrokerId, epoch: BrokerEpoch, draining: bool },
     /// After a `sync`.
     ReadRegistration { broker: BrokerId },
     /// At a version.
@@ -68,6 +70,8 @@ pub enum Request {
     ReadEpochAfter { controller: Option<ControllerNode> },
     /// The election's multi.
     Race { broker: BrokerId, epoch: ControllerEpoch, version: i32 },
+    /// `/controller_epoch`: whether the term that lets a broker stop is still in office.
+    ConfirmGrant { fence: Fence, to: usize, life: u32, broker_epoch: BrokerEpoch },
     /// All registrations, with a watch on the children.
     ReadBrokers { term: ControllerEpoch },
     /// Names of the topics, and the brokers' settings.
@@ -104,7 +108,8 @@ impl Request {
             Self::ReadBrokers { term }
             | Self::ListTopics { term }
             | Self::ReadTopic { term, .. } => Some(*term),
-            Self::WritePartition { fence, .. }
+            Self::ConfirmGrant { fence, .. }
+            | Self::WritePartition { fence, .. }
             | Self::ReadPartition { fence, .. }
             | Self::CreateTopic { fence, .. }
             | Self::ReadCreated { fence, .. }
@@ -115,6 +120,7 @@ impl Request {
             | Self::MarkDelete { fence, .. }
             | Self::RemoveTopic { fence, .. } => Some(fence.epoch),
             Self::CreateRegistration { .. }
+            | Self::MarkDraining { .. }
             | Self::ReadRegistration { .. }
             | Self::DeleteRegistration { .. }
             | Self::WatchRegistration { .. }
@@ -236,6 +242,8 @@ pub struct Store {
     broker_watches: BTreeSet<SessionId>,
     registration_watches: BTreeMap<BrokerId, BTreeSet<SessionId>>,
     fired: Vec<Watch>,
+    /// Brokers that were ever drained (for a planted bug).
+    drained: BTreeSet<BrokerId>,
     /// The planted bug, if any.
     pub mutation: Option<Mutation>,
 }
@@ -320,6 +328,21 @@ impl Store {
             Request::CreateRegistration { broker, directory, tail_lost } => {
                 self.create_registration(session, *broker, *directory, *tail_lost)
             }
+            Request::MarkDraining { broker, epoch, draining } => {
+                let mine = self.registrations.get_mut(broker);
+                let Some(r) = mine.filter(|r| r.node.owner == session && r.node.epoch == *epoch)
+                else {
+                    return Answer::BadVersion;
+                };
+                if r.image.draining != *draining {
+                    r.image.draining = *draining;
+                    r.node.version += 1;
+                }
+                if *draining {
+                    self.drained.insert(*broker);
+                }
+                Answer::Done
+            }
             Request::ReadRegistration { broker } => {
                 Answer::Registration(self.registrations.get(broker).map(|r| r.node))
             }
@@ -340,7 +363,7 @@ impl Store {
                 self.registration_watches.entry(*broker).or_default().insert(session);
                 Answer::Done
             }
-            Request::ReadEpoch | Request::ReadEpochAfter { .. } => {
+            Request::ReadEpoch | Request::ReadEpochAfter { .. } | Request::ConfirmGrant { .. } => {
                 let (epoch, version) = self.controller_epoch;
                 Answer::Epoch { epoch, version }
             }
@@ -451,7 +474,8 @@ impl Store {
             control_address: format!("sim:{broker}"),
             rack: None,
             tail_lost,
-            draining: false,
+            draining: self.mutation == Some(Mutation::DrainKeptById)
+                && self.drained.contains(&broker),
         };
         let node = RegistrationNode { owner: session, epoch, version: 0, directory };
         self.registrations.insert(broker, Registration { node, image });

@@ -45,6 +45,14 @@ pub enum Operation {
     FillDisk,
     /// A broker's next sync fails.
     FailSync,
+    /// SIGTERM.
+    Shutdown,
+    /// An operator drains a broker, or undrains it.
+    Drain,
+    /// An operator wants the preferred leader of a partition.
+    ElectPreferred,
+    /// An operator wants any leader of a partition that has none.
+    ElectUnclean,
     /// An operator changes a topic's `flush.mode`.
     SwitchFlushMode,
 }
@@ -88,6 +96,8 @@ pub struct Swarm {
     pub session_timeout_ms: u64,
     /// `replica.lag.time.max.ms`.
     pub lag_time_max_ms: u64,
+    /// Controlled shutdowns without a timeout are all that happens: nobody may notice any (AV).
+    pub only_shutdowns: bool,
 }
 
 impl Swarm {
@@ -139,12 +149,23 @@ impl Swarm {
                 }
             }
         }
+        // A third of the runs drains and elects, too.
+        if prng.chance(350) {
+            let asked =
+                [(O::Shutdown, 4), (O::Drain, 3), (O::ElectPreferred, 3), (O::ElectUnclean, 3)];
+            for (op, weight) in asked {
+                if prng.chance(700) {
+                    operations.push((op, weight * prng.range(1, 4)));
+                }
+            }
+        }
+        let only_shutdowns = prng.chance(60);
         if operations.len() == 1 {
             operations.push((O::CrashProcess, 4));
         }
         let quiet = |prng: &mut Prng, max| if prng.chance(400) { 0 } else { prng.range(1, max) };
         let sync = prng.chance(350);
-        Self {
+        let drawn = Self {
             operations,
             operation_interval_ms: prng.range(20, 150),
             produce_interval_ms: prng.range(3, 25),
@@ -168,6 +189,24 @@ impl Swarm {
             fetch_records_max: prng.range(1, 8) as i64,
             session_timeout_ms: prng.range(80, 200),
             lag_time_max_ms: prng.range(80, 240),
+            only_shutdowns: false,
+        };
+        if only_shutdowns { drawn.of_shutdowns() } else { drawn }
+    }
+
+    /// The same world without any fault but brokers that are told to stop, and elections.
+    fn of_shutdowns(self) -> Self {
+        use Operation as O;
+        Self {
+            operations: vec![(O::CreateTopic, 1), (O::Shutdown, 6), (O::ElectPreferred, 2)],
+            net_slow_permille: 0,
+            net_drop_permille: 0,
+            net_duplicate_permille: 0,
+            store_unknown_permille: 0,
+            session_timeout_ms: 60_000,
+            lag_time_max_ms: 60_000,
+            only_shutdowns: true,
+            ..self
         }
     }
 
@@ -193,6 +232,7 @@ impl Swarm {
             fetch_records_max: 4,
             session_timeout_ms: 100,
             lag_time_max_ms: 120,
+            only_shutdowns: false,
         }
     }
 

@@ -55,5 +55,10 @@ planted! {
     r32_retention_above_the_high_watermark_is_found: RetentionAboveHighWatermark within 300,
     r38_second_syncs_that_count_are_found: SecondSyncCounts within 300,
     r37_leaders_that_ignore_the_mode_are_found: ModeIgnored within 1000,
+    r26_drains_that_do_not_wait_are_found: DrainWithoutWait within 1000,
+    r26_draining_brokers_that_are_admitted_are_found: DrainingAdmitted within 300,
+    r25_drains_in_the_controllers_memory_only_are_found: DrainInMemoryOnly within 4000,
+    r25_drains_that_outlive_the_registration_are_found: DrainKeptById within 300,
+    r26_stops_that_are_granted_early_are_found: StopGrantedEarly within 300,
     r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
 }

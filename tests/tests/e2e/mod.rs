@@ -26,6 +26,7 @@ mod power_cuts;
 mod recovery;
 #[cfg(target_os = "linux")]
 mod shim;
+mod shutdown;
 mod zombie;
 
 use std::time::Duration;

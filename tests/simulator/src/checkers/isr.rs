@@ -21,6 +21,8 @@ pub struct StateWrite<'a> {
     pub present: ControllerEpoch,
     /// The new leader's registration says that it may have lost its tail, or there is none.
     pub leader_doubtful: bool,
+    /// An operator asked for an unclean election, and this is it.
+    pub demanded: bool,
 }
 
 /// What a state write was.
@@ -62,7 +64,7 @@ impl Checkers {
             let elected = before.is_some_and(|b| b.leader_epoch < after.leader_epoch);
             let was_member = before.is_some_and(|b| b.in_isr(leader));
             if elected && (!was_member || write.leader_doubtful) {
-                kind.unclean = history.config.unclean_leader_election;
+                kind.unclean = history.config.unclean_leader_election || write.demanded;
                 kind.longest_log = !kind.unclean;
                 if kind.unclean {
                     history.unclean.push(after.leader_epoch);

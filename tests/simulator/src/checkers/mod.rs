@@ -6,11 +6,12 @@ mod history;
 mod isr;
 mod leaders;
 mod liveness;
+mod stopped;
 mod visible;
 
 use std::collections::BTreeMap;
 
-use barnabas_types::{ControllerEpoch, TopicPartition};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, TopicPartition};
 
 use crate::disk::Record;
 
@@ -41,6 +42,8 @@ pub struct Checkers {
     controller_epoch: ControllerEpoch,
     /// Hosts that died, or replicas whose sync failed.
     pub host_crashes: u32,
+    /// Brokers that were told that they may stop, and of which epoch.
+    may_stop: BTreeMap<BrokerId, BrokerEpoch>,
     /// Losses that the loss table allows, met by a new leader.
     pub losses_met: u64,
 }

@@ -114,6 +114,12 @@ impl World {
                 self.drop_replica(b, &at, mine, true);
             }
         }
+        if delta.brokers.is_some() {
+            let here: Vec<TopicPartition> = self.processes[b].slots.keys().cloned().collect();
+            for at in here {
+                self.tell_draining(b, &at);
+            }
+        }
         for (name, topic) in &delta.topics {
             for (index, partition) in &topic.partitions {
                 let at = TopicPartition { topic: name.clone(), partition: *index };
@@ -124,6 +130,16 @@ impl World {
             self.sweep(b, mine);
         }
         self.consider_tail_mark(b, mine);
+    }
+
+    fn tell_draining(&mut self, b: Ix, at: &TopicPartition) {
+        if self.is_mutated(Mutation::DrainingAdmitted) {
+            return;
+        }
+        let brokers = &self.processes[b].image.brokers;
+        let draining = brokers.iter().filter(|(_, image)| image.draining).map(|(id, _)| *id);
+        let brokers = draining.collect();
+        self.step_replica(b, at, Event::Draining { brokers });
     }
 
     fn report(&self, b: Ix, at: TopicPartition) -> Option<(TopicPartition, ReplicaReport)> {
@@ -159,6 +175,7 @@ impl World {
                 return;
             }
             self.step_replica(b, at, Event::Registered { broker_epoch: mine });
+            self.tell_draining(b, at);
         }
         self.cut_to_high_watermark(b, at, partition);
         let ignored = self.is_mutated(Mutation::MinInsyncIgnored);

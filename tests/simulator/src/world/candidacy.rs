@@ -92,6 +92,9 @@ impl World {
         if request.term().is_some() {
             return self.term_said(b, request, answer);
         }
+        if let Request::MarkDraining { epoch, draining, .. } = request {
+            return self.marked_draining(b, (epoch, draining), answer.as_ref());
+        }
         let event = match (&request, answer) {
             (Request::WatchRegistration { .. }, None) => return self.ask_store(b, request),
             (Request::WatchRegistration { .. }, Some(Answer::NoNode)) => {

@@ -4,6 +4,7 @@ mod agent;
 mod candidacy;
 mod clients;
 mod disk_trouble;
+mod draining;
 mod fetching;
 mod flush_mode;
 mod inspect;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 pub use script::Told;
 
 use barnabas_controller_core::{Candidate, SessionId};
-use barnabas_types::{BrokerId, DirectoryId, Now, TopicPartition};
+use barnabas_types::{BrokerId, DirectoryId, LeaderEpoch, Now, TopicPartition};
 
 use crate::checkers::{self, Checkers, Violation};
 use crate::coverage::{Coverage, Reached};
@@ -97,6 +98,8 @@ pub struct World {
     pub(crate) store_order: Vec<(u64, u64)>,
     pub(crate) correlations: u64,
     pub(crate) values: u64,
+    /// Leader epochs of unclean elections that an operator asked for.
+    pub(crate) demanded: std::collections::BTreeSet<(TopicPartition, i64, LeaderEpoch)>,
     pub(crate) names_used: BTreeMap<barnabas_types::TopicName, u64>,
     /// Replicas that the present event may have changed.
     pub(crate) touched: Vec<(Ix, TopicPartition)>,
@@ -170,6 +173,7 @@ impl World {
             store_order: vec![(0, 0); BROKERS],
             correlations: 0,
             values: 0,
+            demanded: std::collections::BTreeSet::new(),
             names_used: BTreeMap::new(),
             touched: Vec::new(),
             compared: BTreeMap::new(),
@@ -450,6 +454,16 @@ impl World {
             Input::DeleteTopic { name } => self.delete_asked(b, name),
             Input::AddPartition { name } => self.partition_asked(b, name),
             Input::SwitchFlushMode { entity, mode } => self.switch_asked(b, entity, mode),
+            Input::DrainNow => self.drain_now(b),
+            Input::DrainAsk { life, broker_epoch, draining } => {
+                self.drain_asked(b, from.unwrap_or(b), life, (broker_epoch, draining));
+            }
+            Input::DrainAnswer { broker_epoch, draining, may_stop, refused } => {
+                self.drain_progressed(b, (broker_epoch, draining), may_stop, refused);
+            }
+            Input::ShutdownOver => self.shutdown_over(b),
+            Input::StopNow => self.stop_now(b),
+            Input::Elect { partition, unclean } => self.election_asked(b, partition, unclean),
             Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }
     }

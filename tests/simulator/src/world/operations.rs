@@ -112,6 +112,14 @@ impl World {
                 let b = self.choice.index(BROKERS);
                 self.disks[b].sync_fails = true;
             }
+            Operation::Shutdown => {
+                if let Some(b) = self.some_running() {
+                    self.shut_down(b);
+                }
+            }
+            Operation::Drain => self.drain_or_undrain(),
+            Operation::ElectPreferred => self.ask_for_election(false),
+            Operation::ElectUnclean => self.ask_for_election(true),
             Operation::Isolate => {
                 let b = self.choice.index(BROKERS);
                 for other in (0..BROKERS).filter(|o| *o != b) {
@@ -130,7 +138,7 @@ impl World {
         self.queue.after(for_ms, Happening::HealLink { from, to });
     }
 
-    fn some_running(&mut self) -> Option<Ix> {
+    pub(crate) fn some_running(&mut self) -> Option<Ix> {
         let running: Vec<Ix> =
             (0..BROKERS).filter(|b| self.processes[*b].up && !self.processes[*b].paused).collect();
         if running.is_empty() {
@@ -171,10 +179,17 @@ impl World {
         } else {
             self.reach(Reached::ProcessCrash);
         }
-        self.note(Some(b), if host { "host crash" } else { "crash" }, String::new);
         if !was_up {
+            self.note(Some(b), if host { "host crash" } else { "crash" }, String::new);
             return false;
         }
+        self.end_process(b, if host { "host crash" } else { "crash" });
+        true
+    }
+
+    /// The process is no more.
+    pub(crate) fn end_process(&mut self, b: Ix, how: &str) {
+        self.note(Some(b), how, String::new);
         self.silence(b);
         // What it sent waits in the sockets of others, and outlives it (R30).
         for happening in std::mem::take(&mut self.processes[b].held) {
@@ -190,7 +205,6 @@ impl World {
         let life = self.processes[b].life;
         let candidate = Candidate::new(id_of(b), self.disks[b].directory_id);
         self.processes[b] = Process::new(life, candidate);
-        true
     }
 
     /// Holds what a broker sends from now on; its host dies soon. One that is about to join an ISR is taken first.
@@ -308,6 +322,7 @@ impl World {
                 self.link[b][other] = true;
             }
         }
+        self.end_drains();
         self.deadline_ms = self.queue.now_ms() + LIVENESS_MS_MAX;
         self.queue.after(200, Happening::Judge);
     }

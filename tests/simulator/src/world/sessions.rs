@@ -200,6 +200,7 @@ impl World {
             let owner = self.session_owner.get(&session).copied();
             self.note(owner, "expired", || format!("{session:?}"));
             self.deliver_watches();
+            self.check_availability();
         }
     }
 

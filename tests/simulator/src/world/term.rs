@@ -1,10 +1,10 @@
 //! The controller's shell: loads the term, feeds the core, performs its effects in their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{
     AlterPartition, CandidateEvent, Controller, ControllerEvent, CreatePartitions, CreateTopic,
-    Defaults, Effects, LoadedPartition, LoadedTopic, RequestId, Snapshot,
+    Defaults, Effects, Election, LoadedPartition, LoadedTopic, RequestId, Snapshot,
 };
 use barnabas_types::{Condition, ControllerEpoch, TopicConfig, TopicId, TopicName};
 
@@ -41,6 +41,9 @@ impl World {
             streams: BTreeMap::new(),
             askers: BTreeMap::new(),
             switches: BTreeMap::new(),
+            drainers: BTreeMap::new(),
+            after_brokers: Vec::new(),
+            told_of_drains: BTreeSet::new(),
             requests: 0,
         });
         self.read_brokers(b);
@@ -107,6 +110,12 @@ impl World {
                 | Request::ReadTopic { .. }),
                 None,
             ) => self.ask_as_controller(b, request),
+            (Request::ConfirmGrant { fence, to, life, broker_epoch }, answer) => {
+                if matches!(answer, Some(Answer::Epoch { version, .. }) if version == fence.version)
+                {
+                    self.grant_confirmed(b, to, life, broker_epoch);
+                }
+            }
             (Request::ReadBrokers { .. }, Some(Answer::Brokers(brokers))) => {
                 self.brokers_read(b, brokers);
             }
@@ -137,8 +146,9 @@ impl World {
     fn brokers_read(
         &mut self,
         b: Ix,
-        brokers: BTreeMap<barnabas_types::BrokerId, barnabas_types::BrokerImage>,
+        mut brokers: BTreeMap<barnabas_types::BrokerId, barnabas_types::BrokerImage>,
     ) {
+        self.misread_draining(b, &mut brokers);
         let Some(term) = &mut self.processes[b].term else { return };
         term.brokers_reading = false;
         term.brokers = brokers.iter().map(|(id, image)| (*id, image.epoch)).collect();
@@ -149,7 +159,11 @@ impl World {
             return;
         }
         let again = term.brokers_dirty;
+        let waiting = std::mem::take(&mut term.after_brokers);
         self.step_controller(b, ControllerEvent::Brokers(brokers));
+        for event in waiting {
+            self.step_controller(b, event);
+        }
         self.pump(b);
         if again {
             self.brokers_changed(b);
@@ -197,6 +211,9 @@ impl World {
     }
 
     fn controller_config(&self, mut config: TopicConfig) -> TopicConfig {
+        if self.is_mutated(Mutation::DrainWithoutWait) {
+            config.min_insync_replicas = 1;
+        }
         if self.is_mutated(Mutation::UncleanThoughForbidden) {
             config.unclean_leader_election = true;
         }
@@ -208,7 +225,20 @@ impl World {
         let now = self.now_of(b);
         let mut effects = Effects::default();
         let Some(term) = &mut self.processes[b].term else { return };
+        let demanded = matches!(
+            &event,
+            ControllerEvent::ElectLeaders { elect, .. } if elect.election != Election::Preferred
+        );
         term.controller.step(now, event, &mut effects);
+        if demanded {
+            for write in &effects.partition_writes {
+                if let Some((topic, _)) = self.store.state(&write.partition) {
+                    let czxid = topic.incarnation.czxid;
+                    let of = (write.partition.clone(), czxid, write.state.leader_epoch);
+                    self.demanded.insert(of);
+                }
+            }
+        }
         for write in effects.partition_writes {
             self.write_partition(b, write);
         }
@@ -241,6 +271,12 @@ impl World {
         }
         for request in effects.confirmations_awaited {
             self.await_confirmation(b, request);
+        }
+        for (request, answer) in effects.drain_answers {
+            self.drain_answered(b, request, answer);
+        }
+        for (_, answers) in effects.elect_answers {
+            self.elections_answered(&answers);
         }
         for (_, answer) in effects.create_answers {
             self.note(Some(b), "create answer", || format!("{answer:?}"));
@@ -297,7 +333,12 @@ impl World {
         }
         let request = request_id(term);
         term.askers.insert(request, Asker { from, life, correlation, partition, proposal: asked });
-        self.step_controller(b, ControllerEvent::AlterPartition { request, proposal });
+        let event = ControllerEvent::AlterPartition { request, proposal };
+        if self.is_mutated(Mutation::DrainingAdmitted) {
+            self.forget_draining_for(b, event);
+        } else {
+            self.step_controller(b, event);
+        }
     }
 
     pub(crate) fn create_asked(&mut self, b: Ix, name: TopicName, topic_id: TopicId) {

@@ -192,6 +192,17 @@ impl World {
                     }
                 }
             }
+            (
+                Request::ConfirmGrant { fence, to, broker_epoch, .. },
+                Answer::Epoch { version, .. },
+            ) if *version == fence.version => self.grant_begins(*to, *broker_epoch),
+            (Request::CreateRegistration { broker, .. }, Answer::Created(_)) => {
+                self.checkers.counts_again(*broker);
+            }
+            (Request::MarkDraining { broker, draining: false, .. }, Answer::Done) => {
+                self.checkers.counts_again(*broker);
+                self.reach(Reached::Undrained);
+            }
             (Request::CreateTopic { fence, creation }, Answer::Created(czxid)) => {
                 self.topic_created(fence.epoch, creation, *czxid);
             }
@@ -209,6 +220,7 @@ impl World {
             }
             _ => {}
         }
+        self.check_availability();
         answer
     }
 
@@ -250,6 +262,7 @@ impl World {
                 writer,
                 present: self.store.controller_epoch.0,
                 leader_doubtful: false,
+                demanded: false,
             };
             self.checkers.state_written(&life, write);
         }
@@ -271,6 +284,9 @@ impl World {
                 r.image.tail_lost && !confirmed
             })
         });
+        let of = (write.partition.clone(), czxid, after.leader_epoch);
+        let demanded = self.demanded.contains(&of);
+        self.checkers.without_stopped(&write.partition, &after);
         self.note(None, "state", || format!("{} {after:?} by {writer}", write.partition));
         let state_write = StateWrite {
             assigned: &assigned,
@@ -279,12 +295,14 @@ impl World {
             writer,
             present: self.store.controller_epoch.0,
             leader_doubtful: doubtful,
+            demanded,
         };
         let kind = self.checkers.state_written(&(write.partition.clone(), czxid), state_write);
         let old =
             before.map_or((None, LeaderEpoch(0), 0), |s| (s.leader, s.leader_epoch, s.isr.len()));
         let reached = [
             (kind.unclean, Reached::Unclean),
+            (kind.unclean && demanded, Reached::UncleanOnDemand),
             (kind.longest_log, Reached::LongestLog),
             (after.leader.is_none(), Reached::Leaderless),
             (after.leader.is_some() && after.leader != old.0, Reached::Failover),
