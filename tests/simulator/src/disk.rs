@@ -8,7 +8,7 @@ use barnabas_types::{DirectoryId, Incarnation, LeaderEpoch, LeaderEpochs, Offset
 use crate::prng::Prng;
 
 /// One record: `value` is unique in the world, so that two records never look alike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
     /// Leader epoch stamped into its batch.
     pub epoch: LeaderEpoch,
@@ -36,7 +36,7 @@ impl Record {
 }
 
 /// The directory of one partition.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Directory {
     /// From the partition metadata file; decides whether the directory is stray (R28).
     pub incarnation: Incarnation,
