@@ -1,6 +1,6 @@
 //! Settings on the command line: `barnabas topic alter`, `barnabas config`, and how `topic describe` shows a topic's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use barnabas_proto::v1::alter_config_request::Entity;
 use barnabas_proto::v1::alter_config_response::Result as Altered;
@@ -124,7 +124,9 @@ pub(super) fn say_altered(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Topic,
-    /// What holds for topics that do not say: stored for the cluster, or in the controller's file.
+    /// Stored for the cluster.
+    Cluster,
+    /// The controller's file.
     Broker,
     Default,
 }
@@ -133,14 +135,18 @@ impl Source {
     fn name(self) -> &'static str {
         match self {
             Self::Topic => "topic",
+            Self::Cluster => "cluster",
             Self::Broker => "broker",
             Self::Default => "default",
         }
     }
 }
 
+/// What is stored for the cluster.
+type ClusterSettings = HashMap<String, String>;
+
 /// Every setting in force: key, value, source.
-fn in_force(topic: &Topic) -> Vec<(&'static str, String, Source)> {
+fn in_force(topic: &Topic, cluster: &ClusterSettings) -> Vec<(&'static str, String, Source)> {
     let Some(Ok(config)) = topic.config.as_ref().map(TopicConfig::try_from) else {
         return Vec::new();
     };
@@ -149,6 +155,8 @@ fn in_force(topic: &Topic) -> Vec<(&'static str, String, Source)> {
         let value = setting.value(&config);
         let source = if topic.overrides.contains_key(setting.key) {
             Source::Topic
+        } else if cluster.contains_key(setting.broker_key) {
+            Source::Cluster
         } else if value == setting.value(&built_in) {
             Source::Default
         } else {
@@ -160,8 +168,8 @@ fn in_force(topic: &Topic) -> Vec<(&'static str, String, Source)> {
 }
 
 /// The settings in force, numbers and switches as such, and the source of each.
-pub(super) fn as_json(topic: &Topic) -> (Value, Value) {
-    let settings = in_force(topic);
+pub(super) fn as_json(topic: &Topic, cluster: &ClusterSettings) -> (Value, Value) {
+    let settings = in_force(topic, cluster);
     let typed =
         |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
     let values = settings.iter().map(|(key, value, _)| ((*key).to_owned(), typed(value)));
@@ -171,11 +179,12 @@ pub(super) fn as_json(topic: &Topic) -> (Value, Value) {
 }
 
 /// The settings that somebody chose, on one line; the other defaults would drown them. `None`: none.
-pub(super) fn as_line(topic: &Topic) -> Option<String> {
-    let chosen: Vec<String> = in_force(topic)
+pub(super) fn as_line(topic: &Topic, cluster: &ClusterSettings) -> Option<String> {
+    let chosen: Vec<String> = in_force(topic, cluster)
         .into_iter()
         .filter_map(|(key, value, source)| match source {
             Source::Topic => Some(format!("{key}={value}")),
+            Source::Cluster => Some(format!("{key}={value} (cluster)")),
             Source::Broker => Some(format!("{key}={value} (broker default)")),
             Source::Default => None,
         })
@@ -206,11 +215,15 @@ mod tests {
             .into(),
             ..Topic::default()
         };
+        let cluster = [("log.flush.timeout.ms", "30000"), ("log.retention.ms", "7")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
         assert_eq!(
-            as_line(&topic).unwrap(),
-            "flush.ms=1000 (broker default)  min.insync.replicas=2  retention.ms=5  segment.ms=604800000"
+            as_line(&topic, &cluster).unwrap(),
+            "flush.ms=1000 (broker default)  flush.timeout.ms=30000 (cluster)  min.insync.replicas=2  retention.ms=5  segment.ms=604800000"
         );
-        let (values, sources) = as_json(&topic);
+        let (values, sources) = as_json(&topic, &cluster);
+        assert_eq!(sources["flush.timeout.ms"], "cluster", "though it is the default");
         assert_eq!(values.as_object().unwrap().len(), SETTINGS.len());
         assert_eq!(
             (&values["retention.ms"], &sources["retention.ms"]),
@@ -222,7 +235,10 @@ mod tests {
             (&json!("async"), &json!("default"))
         );
         assert_eq!(
-            as_line(&Topic { config: Some((&TopicConfig::default()).into()), ..Topic::default() }),
+            as_line(
+                &Topic { config: Some((&TopicConfig::default()).into()), ..Topic::default() },
+                &ClusterSettings::new()
+            ),
             None
         );
     }

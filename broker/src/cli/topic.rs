@@ -142,18 +142,19 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
         return Err(absent(missing));
     }
     if asking.json {
-        print_json(&answer.topics.iter().map(full).collect());
+        let cluster = &answer.cluster_settings;
+        print_json(&answer.topics.iter().map(|topic| full(topic, cluster)).collect());
         return Ok(());
     }
     for (i, topic) in answer.topics.iter().enumerate() {
-        let value = full(topic);
+        let value = full(topic, &answer.cluster_settings);
         say!(
             "{}topic {}  id {}",
             if i > 0 { "\n" } else { "" },
             printable(&topic.name),
             cell(&value["topic_id"])
         );
-        if let Some(chosen) = settings::as_line(topic) {
+        if let Some(chosen) = settings::as_line(topic, &answer.cluster_settings) {
             say!("  {}", printable(&chosen));
         }
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
@@ -222,10 +223,10 @@ fn summary(topic: &Topic) -> Value {
 }
 
 /// One topic of `topic describe`.
-fn full(topic: &Topic) -> Value {
+fn full(topic: &Topic, cluster: &HashMap<String, String>) -> Value {
     let id = topic.incarnation.as_ref().map(|incarnation| topic_id(&incarnation.topic_id));
     let partitions: Vec<Value> = topic.partitions.iter().map(partition).collect();
-    let (configs, sources) = settings::as_json(topic);
+    let (configs, sources) = settings::as_json(topic, cluster);
     json!({
         "name": topic.name, "topic_id": id, "configs": configs, "config_sources": sources,
         "partitions": partitions,

@@ -35,7 +35,11 @@ pub(super) fn cluster(
 }
 
 pub(super) fn topics(image: &ClusterImage, names: &[String]) -> v1::DescribeTopicsResponse {
-    let mut response = v1::DescribeTopicsResponse::default();
+    let stored = image.broker_settings.get(&None).cloned().unwrap_or_default();
+    let mut response = v1::DescribeTopicsResponse {
+        cluster_settings: stored.into_iter().collect(),
+        ..Default::default()
+    };
     if names.is_empty() {
         response.topics =
             image.topics.iter().map(|(name, topic)| described(image, name, topic)).collect();

@@ -131,7 +131,7 @@ async fn settings_of_the_cluster_reach_topics_live_and_outlive_their_controller(
     assert!(!said.contains("not yet confirmed"), "{said}");
     let told = described(&admin).await?;
     assert_eq!(told["configs"]["retention.ms"], 777_000);
-    assert_eq!(told["config_sources"]["retention.ms"], "broker");
+    assert_eq!(told["config_sources"]["retention.ms"], "cluster");
     assert_eq!(told["configs"]["segment.ms"], 5_000_000, "the topic says otherwise");
     let stored = shown(&admin, &["--cluster-default"]).await?;
     assert_eq!(stored.len(), 2, "{stored:?}");
