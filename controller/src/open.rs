@@ -16,13 +16,13 @@ use crate::zookeeper::{
 /// A session and what it tells.
 pub(crate) type Live<Z> = (Z, mpsc::Receiver<SessionEvent>);
 
-/// Connects for the first time; gives up after `patience`.
+/// Connects for the first time; gives up when `patience` has passed since `begun`.
 pub(crate) async fn connect_first<C: Connect>(
     connect: &C,
     address: &str,
+    begun: Instant,
     patience: Duration,
 ) -> Result<Live<C::Client>, Error> {
-    let begun = Instant::now();
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let unreachable = |reason: String| Error::Unreachable {
         connect: address.to_owned(),
@@ -49,6 +49,11 @@ pub(crate) async fn connect_first<C: Connect>(
         }
         tokio::time::sleep(backoff.wait().min(left)).await;
     }
+}
+
+/// Whether the session is over: what failed in it may be tried in another.
+pub(crate) async fn has_expired<Z: ZooKeeper>(client: &Z) -> bool {
+    matches!(client.submit(Request::Sync).await, Err(ZkError::SessionExpired))
 }
 
 /// Submits until the outcome is known.

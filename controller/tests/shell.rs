@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use barnabas_controller::zookeeper::memory::Tree;
 use barnabas_controller::zookeeper::{
-    Connect, CreateMode, Memory, Op, Request, SessionEvent, ZooKeeper,
+    Connect, ConnectError, CreateMode, Memory, Op, Request, SessionEvent, ZooKeeper,
 };
 use barnabas_controller::{
     AdminService, AlterConfig, ClusterView, ControllerClient, ControllerControlService, Error,
@@ -21,7 +22,7 @@ use barnabas_types::{
     BrokerEpoch, BrokerId, ClusterImage, Condition, ConfigEntity, ControllerEpoch, FailedReplicas,
     FlushMode, LeaderEpoch, PartitionEpoch, TopicName, TopicPartition, topic_config::SettingChange,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 mod support;
 use support::{Listener, Told, listen, registration, start, until};
@@ -395,6 +396,33 @@ async fn a_dead_strangers_registration_is_waited_for() {
     let starting = tokio::spawn(opened.start(registration(1, &mine.address)));
     memory.expire(stranger);
     let running = starting.await.unwrap().unwrap();
+    assert_eq!(running.membership.borrow().broker_epoch, Some(running.broker_epoch));
+}
+
+/// A ZooKeeper whose first session ends as soon as it is there.
+struct Fickle {
+    memory: Memory,
+    sessions: AtomicUsize,
+}
+
+impl Connect for Fickle {
+    type Client = <Memory as Connect>::Client;
+
+    async fn connect(&self) -> Result<(Self::Client, mpsc::Receiver<SessionEvent>), ConnectError> {
+        let (client, events) = self.memory.connect().await?;
+        if self.sessions.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.memory.expire(client.session());
+        }
+        Ok((client, events))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a7_a_session_that_ends_during_the_start_is_followed_by_another() {
+    let listener = listen().await;
+    let fickle = Fickle { memory: memory(), sessions: AtomicUsize::new(0) };
+    let opened = open_with(support::config(1, "memory"), fickle).await.unwrap();
+    let running = opened.start(registration(1, &listener.address)).await.unwrap();
     assert_eq!(running.membership.borrow().broker_epoch, Some(running.broker_epoch));
 }
 

@@ -11,7 +11,7 @@ mod partitions;
 mod settings;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_controller_core::Defaults;
 use barnabas_proto::znode::BrokerNode;
@@ -84,18 +84,24 @@ pub async fn open(config: Config) -> Result<Opened, Error> {
 pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<C>, Error> {
     let address = &config.zookeeper_connect;
     let patience = Duration::from_millis(config.connection_timeout_ms);
-    let first = open::connect_first(&connect, address, patience).await?;
-    let read = async {
-        let id = open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await?;
-        Ok((id, open::has_topics(&first.0, address).await?))
-    };
-    match read.await {
-        Ok((cluster_id, has_topics)) => {
-            Ok(Opened { config, connect, first, cluster_id, has_topics })
-        }
-        Err(error) => {
-            crate::zookeeper::ZooKeeper::close(&first.0);
-            Err(error)
+    let begun = Instant::now();
+    loop {
+        let first = open::connect_first(&connect, address, begun, patience).await?;
+        let read = async {
+            let id = open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await?;
+            Ok((id, open::has_topics(&first.0, address).await?))
+        };
+        let error = match read.await {
+            Ok((cluster_id, has_topics)) => {
+                return Ok(Opened { config, connect, first, cluster_id, has_topics });
+            }
+            Err(error) => error,
+        };
+        // ZooKeeper stood still, or went away: no reason to give up before the time is over (A7).
+        let again = open::has_expired(&first.0).await;
+        crate::zookeeper::ZooKeeper::close(&first.0);
+        if !again {
+            return Err(error);
         }
     }
 }
