@@ -10,6 +10,7 @@ mod delete_records;
 #[cfg(target_os = "linux")]
 mod disk_faults;
 mod elections;
+#[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
 mod full_disk;
@@ -27,6 +28,8 @@ mod recovery;
 #[cfg(target_os = "linux")]
 mod shim;
 mod shutdown;
+#[cfg(target_os = "linux")]
+mod soak;
 mod zombie;
 
 use std::time::Duration;
