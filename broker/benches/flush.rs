@@ -489,6 +489,7 @@ fn lead(
         incarnation: LIFE,
         partition: Partition {
             assigned_replicas: brokers.keys().copied().collect(),
+            moving: Default::default(),
             state: PartitionState {
                 leader: Some(BrokerId(1)),
                 leader_epoch: LeaderEpoch(1),

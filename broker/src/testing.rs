@@ -225,6 +225,7 @@ pub(crate) fn push(leader: i32, leader_epoch: i32, isr: &[i32]) -> StatePush {
         incarnation: LIFE,
         partition: Partition {
             assigned_replicas: vec![BrokerId(1), BrokerId(2)],
+            moving: Default::default(),
             state: PartitionState {
                 leader: Some(BrokerId(leader)),
                 leader_epoch: LeaderEpoch(leader_epoch),

@@ -33,12 +33,13 @@ pub mod zookeeper;
 
 pub use barnabas_controller_core::{
     AlterConfig, AlterPartitionAnswer, AlteredConfig, CreatePartitions, Defaults, DrainProgress,
-    ElectLeaders, ElectLeadersAnswer, ElectPartition, Election, Obstruction, StopVerdict,
+    ElectLeaders, ElectLeadersAnswer, ElectPartition, Election, Obstruction, Reassign, StopVerdict,
 };
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
-    ControllerHandle, CreatedTopic, NewTopic, Opened, Rebalance, Running, open, open_with,
+    ControllerHandle, CreatedTopic, NewTopic, Opened, Rebalance, ReplicaMoved, ReplicaMoves,
+    Running, open, open_with,
 };

@@ -95,6 +95,17 @@ impl Log {
         Ok(None)
     }
 
+    /// How many bytes the log has from `from` on, the batch that holds `from` included; 0 at the LEO. Costs a lookup in one
+    /// index.
+    ///
+    /// # Errors
+    /// As [`Log::read_kept`].
+    pub fn bytes_from(&self, from: Offset) -> Result<u64, LogError> {
+        let Some(within) = self.read_kept(from, self.log_end(), usize::MAX)? else { return Ok(0) };
+        let behind = self.segments.iter().filter(|s| s.base >= within.end.0).map(|s| s.size);
+        Ok(within.len as u64 + behind.sum::<u64>())
+    }
+
     /// As [`Log::read`], from one segment; the outer `None` if it has nothing from `from` on.
     fn read_in(
         &self,

@@ -103,11 +103,10 @@ impl Replica {
                     leader.proposal.open = Some(Open::Accepted(now));
                 }
                 if let Some(accepted) = &self.accepted {
-                    let assigned_replicas = accepted.partition.assigned_replicas.clone();
                     let push = StatePush {
                         controller_epoch: state.controller_epoch,
                         broker_epoch,
-                        partition: Partition { assigned_replicas, state },
+                        partition: Partition { state, ..accepted.partition.clone() },
                         ..*accepted
                     };
                     self.on_state(now, push, effects);

@@ -257,6 +257,16 @@ impl Replica {
         followers.collect()
     }
 
+    /// How many bytes a second this replica may fetch; `None`: no limit. Only a replica that a move adds has one, and only
+    /// until it is in the ISR: there it would hold every acknowledgement back.
+    #[must_use]
+    pub fn fetch_limit(&self) -> Option<u64> {
+        let partition = &self.accepted.as_ref()?.partition;
+        let copying =
+            partition.moving.adding.contains(&self.me) && !partition.state.in_isr(self.me);
+        partition.moving.throttle.filter(|_| copying)
+    }
+
     /// Epoch of the last record, `None` for an empty log (R36).
     fn last_epoch(&self) -> Option<LeaderEpoch> {
         if self.log.log_start == self.log.log_end {

@@ -23,10 +23,7 @@ pub(super) fn ask<T, F>(
 where
     F: Future<Output = Result<Response<T>, Status>>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| CliError::Refused(format!("cannot start a runtime: {e}")))?;
+    let runtime = runtime()?;
     let admin = &asking.admin;
     runtime.block_on(async {
         let channel = Endpoint::from_shared(format!("http://{admin}"))
@@ -43,6 +40,19 @@ where
             AdminClient::new(channel).max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
         question(client).await.map(Response::into_inner).map_err(|status| of_status(admin, &status))
     })
+}
+
+/// Waits, between two looks at something that takes its time.
+pub(super) fn pause(time: Duration) -> Result<(), CliError> {
+    runtime()?.block_on(tokio::time::sleep(time));
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| CliError::Refused(format!("cannot start a runtime: {e}")))
 }
 
 /// A refusal by the cluster.

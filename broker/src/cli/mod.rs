@@ -18,6 +18,7 @@ mod delete_records;
 mod leader;
 mod log;
 mod partitions;
+mod reassign;
 mod run;
 mod settings;
 mod table;
@@ -199,5 +200,20 @@ mod tests {
         assert!(parse(&["config", "alter", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe", "--broker", "1", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe"]).is_err());
+    }
+
+    #[test]
+    fn replicas_are_set_in_one_way_at_a_time() {
+        let parse = |args: &[&str]| {
+            Cli::try_parse_from([&["barnabas", "topic", "set-replicas", "t"], args].concat())
+        };
+        assert!(parse(&["--assignment", "0:1,2;1:2,3", "--throttle", "1000", "--wait"]).is_ok());
+        assert!(parse(&["--replication-factor", "3"]).is_ok());
+        assert!(parse(&["--throttle", "0"]).is_ok());
+        assert!(parse(&["--cancel", "--wait"]).is_ok());
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["--wait"]).is_err());
+        assert!(parse(&["--cancel", "--throttle", "1"]).is_err());
+        assert!(parse(&["--replication-factor", "3", "--assignment", "0:1"]).is_err());
     }
 }

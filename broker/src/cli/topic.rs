@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
 use super::table::{print_json, table};
-use super::{Asking, CliError, delete_records, key_value, partitions, settings};
+use super::{Asking, CliError, delete_records, key_value, partitions, reassign, settings};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum TopicVerb {
@@ -39,6 +39,10 @@ pub(super) enum TopicVerb {
     Alter(settings::AlterArgs),
     /// Delete the oldest records of a partition.
     DeleteRecords(delete_records::DeleteRecordsArgs),
+    /// Move a topic's replicas to other brokers, or give it more or fewer; also: cancel that, or change its speed.
+    SetReplicas(reassign::SetReplicasArgs),
+    /// Show the moves of replicas that are under way.
+    Reassignments(reassign::ReassignmentsArgs),
     /// Delete a topic with all its records.
     Delete {
         /// The topic.
@@ -85,6 +89,8 @@ impl TopicVerb {
             Self::AddPartitions(args) => partitions::add(args),
             Self::Alter(args) => settings::alter(args),
             Self::DeleteRecords(args) => delete_records::delete_records(&args),
+            Self::SetReplicas(args) => reassign::set_replicas(args),
+            Self::Reassignments(args) => reassign::reassignments(&args),
             Self::Delete { name, asking } => delete(name, &asking),
         }
     }
@@ -218,8 +224,13 @@ fn summary(topic: &Topic) -> Value {
         "partitions": topic.partitions.len(),
         "replication_factor": topic.partitions.first().map_or(0, |p| p.assigned_replicas.len()),
         "offline": count(&|p| state(p).leader < 0),
-        "under_replicated": count(&|p| state(p).isr.len() < p.assigned_replicas.len()),
+        "under_replicated": count(&|p| state(p).isr.len() < meant(p)),
     })
+}
+
+/// How many replicas a partition has without those that are only being added.
+fn meant(partition: &Partition) -> usize {
+    partition.assigned_replicas.iter().filter(|b| !partition.adding_replicas.contains(b)).count()
 }
 
 /// One topic of `topic describe`.
@@ -244,6 +255,8 @@ fn partition(partition: &Partition) -> Value {
         "controller_epoch": controller_epoch,
         "replicas": partition.assigned_replicas,
         "isr": isr.iter().map(|member| member.broker_id).collect::<Vec<_>>(),
+        "adding": partition.adding_replicas,
+        "removing": partition.removing_replicas,
         "offline": partition.offline_replicas,
     })
 }

@@ -1,6 +1,7 @@
 //! What the controller wants and what it is told: pushes in, acknowledgements, reports and ISR proposals out.
 
 mod agent;
+mod copies;
 mod failed;
 mod proposer;
 mod service;

@@ -1,6 +1,7 @@
-//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied.
+//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied; what leaders know of followers.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
@@ -11,20 +12,23 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::agent::AgentHandle;
+use super::copies;
+use crate::node::Node;
 
 /// Acknowledgements that wait to be sent; the controller has one update in flight.
 const ACKS_MAX: usize = 2;
 
-/// Serves pushes.
+/// Serves pushes, and questions about followers.
 pub struct PushService {
     agent: AgentHandle,
+    node: Arc<Node>,
 }
 
 impl PushService {
-    /// A service that hands updates to `agent`.
+    /// A service that hands updates to `agent`, and looks at the replicas of `node`.
     #[must_use]
-    pub fn new(agent: AgentHandle) -> Self {
-        Self { agent }
+    pub fn new(agent: AgentHandle, node: Arc<Node>) -> Self {
+        Self { agent, node }
     }
 }
 
@@ -49,6 +53,13 @@ impl BrokerControl for PushService {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn describe_followers(
+        &self,
+        request: Request<v1::DescribeFollowersRequest>,
+    ) -> Result<Response<v1::DescribeFollowersResponse>, Status> {
+        Ok(Response::new(copies::describe(self.node.clone(), request.into_inner()).await))
     }
 }
 

@@ -1,6 +1,7 @@
 //! This broker's followers: one fetcher a leader, each a task with one connection.
 
 mod fetcher;
+mod pace;
 mod session;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use barnabas_types::{BrokerId, TopicPartition};
 use crate::node::Node;
 use crate::partition::Hosted;
 use fetcher::Fetcher;
+pub use pace::Pace;
 
 /// Which partitions follow whom. Partitions change leaders here; fetchers come and go with their partitions.
 pub struct Followers {

@@ -30,6 +30,8 @@ const IN_FLIGHT_MAX: usize = 2;
 const ANSWER_GRACE: Duration = Duration::from_secs(10);
 /// First and longest wait before a refused partition is named again.
 const REFUSED_RETRY_MS: (u64, u64) = (20, 500);
+/// Longest wait before a replica with a limit is looked at again: the limit may have changed.
+const PACED_RETRY_MAX: Duration = Duration::from_millis(500);
 /// Partitions of one kind (forgotten, introduced, named) in one request: a frame stays well below the leader's limit
 /// of 4 MiB, also with names of the greatest length. The rest follows in the next request.
 const PARTITIONS_PER_REQUEST_MAX: usize = 8_000;
@@ -229,6 +231,7 @@ impl<'a> Session<'a> {
             }
         }
         let mut introduced = Vec::new();
+        let mut named = Vec::new();
         while introduced.len() < PARTITIONS_PER_REQUEST_MAX
             && let Some(tp) = work.changed.pop_first()
         {
@@ -254,7 +257,11 @@ impl<'a> Session<'a> {
                 self.members[index as usize] = Some(fresh);
                 self.indexes.insert(tp, index);
             }
-            self.due.insert(index);
+            named.push(index);
+        }
+        drop(work);
+        for index in named {
+            self.name(index);
         }
         (introduced, forgotten, false)
     }
@@ -268,7 +275,7 @@ impl<'a> Session<'a> {
             self.retries.pop_first();
             if let Some(member) = self.member(index) {
                 member.retry_at = None;
-                self.due.insert(index);
+                self.name(index);
             }
         }
     }
@@ -282,14 +289,16 @@ impl<'a> Session<'a> {
             return;
         }
         self.outsiders_at = now + every;
-        for (index, member) in (0..).zip(&self.members) {
-            // A refused one has its own time.
-            if let Some(member) = member
-                && member.retry_at.is_none()
-                && !member.hosted.is_isr_member_under(self.broker_epoch)
-            {
-                self.due.insert(index);
-            }
+        // A refused one has its own time.
+        let outside = |member: &Member| {
+            member.retry_at.is_none() && !member.hosted.is_isr_member_under(self.broker_epoch)
+        };
+        let members = (0..).zip(&self.members);
+        let outsiders: Vec<u32> = members
+            .filter_map(|(index, member)| member.as_ref().filter(|m| outside(m)).map(|_| index))
+            .collect();
+        for index in outsiders {
+            self.name(index);
         }
     }
 
@@ -384,6 +393,11 @@ impl<'a> Session<'a> {
             Ok((outcome, records)) => {
                 let only_marks =
                     records.is_none() && matches!(outcome, FetchOutcome::Records { .. });
+                if let (Some(limit), ReplicaFetchOutcome::Records { records, .. }) =
+                    (hosted.fetch_limit(), &told.outcome)
+                {
+                    self.node.pace.fetched(records.len(), limit, Instant::now());
+                }
                 let answer = FetchAnswer { leader: self.fetcher.leader, asked, outcome };
                 let mut after = Aftermath::default();
                 hosted.fetch_answered(self.node.now(), answer, records, &mut after);
@@ -409,11 +423,23 @@ impl<'a> Session<'a> {
         self.members.get_mut(index as usize).and_then(Option::as_mut)
     }
 
-    /// Names a partition in the next request.
+    /// Names a partition in the next request, as far as its limit allows.
     fn at_once(&mut self, index: u32) {
         if let Some(member) = self.member(index) {
             member.refusals = 0;
+            self.name(index);
+        }
+    }
+
+    /// The same; one that has fetched more than its limit allows waits.
+    fn name(&mut self, index: u32) {
+        let Some(member) = self.member(index) else { return };
+        let limit = member.hosted.fetch_limit();
+        let pause = limit.map_or(Duration::ZERO, |l| self.node.pace.pause(l, Instant::now()));
+        if pause.is_zero() {
             self.due.insert(index);
+        } else {
+            self.name_after(index, pause.min(PACED_RETRY_MAX));
         }
     }
 
@@ -423,7 +449,12 @@ impl<'a> Session<'a> {
         let (first, longest) = REFUSED_RETRY_MS;
         let wait_ms = (first << member.refusals.min(6)).min(longest);
         member.refusals = member.refusals.saturating_add(1);
-        let at = Instant::now() + Duration::from_millis(wait_ms);
+        self.name_after(index, Duration::from_millis(wait_ms));
+    }
+
+    fn name_after(&mut self, index: u32, wait: Duration) {
+        let Some(member) = self.member(index) else { return };
+        let at = Instant::now() + wait;
         let before = member.retry_at.replace(at);
         if let Some(before) = before {
             self.retries.remove(&(before, index));

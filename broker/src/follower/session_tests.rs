@@ -226,3 +226,51 @@ async fn i12_a_partition_outside_the_isr_is_named_again_and_again() {
     session.name_outsiders(Duration::ZERO);
     assert!(session.due.is_empty(), "a refused one waits for its time");
 }
+
+#[tokio::test]
+async fn a_copy_with_a_limit_pauses_and_nothing_else_does() {
+    let (node, disk) = (node(), Disk::new());
+    let fetcher = Fetcher::new(BrokerId(2));
+    let (mut session, _leader) = session(&fetcher, &node).await;
+    let copy = disk.host(&node, tp("t", 0));
+    let limited = |limit: u64, isr: &[i32], leader_epoch: i32| {
+        let mut pushed = push(2, leader_epoch, isr);
+        pushed.partition.moving.adding = vec![BrokerId(1)];
+        pushed.partition.moving.throttle = Some(limit);
+        pushed
+    };
+    state(&node, &copy, limited(1, &[2], 1));
+    fetcher.add(&copy);
+    fetcher.add(&follower(&disk, &node, 1));
+    assert_eq!(next(&mut session).positions.len(), 2);
+    let records = |index: u32| {
+        let mut records = crate::testing::batch(0);
+        barnabas_log::stamp(&mut records, Offset(0), barnabas_types::LeaderEpoch(1)).unwrap();
+        let mut told = refused(index);
+        told.outcome = ReplicaFetchOutcome::Records {
+            high_watermark: Offset(0),
+            log_start: Offset(0),
+            records: Bytes::from(records),
+        };
+        told
+    };
+    session.apply_one(records(0), &mut Flush::default());
+    session.apply_one(records(1), &mut Flush::default());
+    session.answered = session.sent;
+    let named: Vec<_> = next(&mut session).positions.iter().map(|p| p.index).collect();
+    assert_eq!(named, [1], "the copy has fetched for a minute");
+    assert_eq!(session.retries.len(), 1);
+    session.name_outsiders(Duration::ZERO);
+    fetcher.name_again(&copy.topic_partition);
+    session.answered = session.sent;
+    assert!(next(&mut session).positions.is_empty(), "no way around the limit");
+    // The limit is lifted in the middle of the pause.
+    state(&node, &copy, limited(1 << 30, &[2], 2));
+    fetcher.name_again(&copy.topic_partition);
+    session.answered = session.sent;
+    let named: Vec<_> = next(&mut session).positions.iter().map(|p| p.index).collect();
+    assert_eq!(named, [0]);
+    // In the ISR it would hold every acknowledgement back.
+    state(&node, &copy, limited(1, &[2, 1], 3));
+    assert_eq!(copy.fetch_limit(), None);
+}

@@ -185,6 +185,7 @@ mod tests {
     fn r39_an_unclean_election_is_of_the_state_that_this_broker_knows() {
         let partition = |leader: Option<i32>, epoch| Partition {
             assigned_replicas: vec![BrokerId(1), BrokerId(2)],
+            moving: Default::default(),
             state: PartitionState {
                 leader: leader.map(BrokerId),
                 partition_epoch: PartitionEpoch(epoch),

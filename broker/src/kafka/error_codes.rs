@@ -47,6 +47,7 @@ fn code_of_name(name: &str) -> i16 {
         "PREFERRED_LEADER_NOT_AVAILABLE" => 80,
         "ELIGIBLE_LEADERS_NOT_AVAILABLE" => 83,
         "ELECTION_NOT_NEEDED" => 84,
+        "NO_REASSIGNMENT_IN_PROGRESS" => 85,
         "INVALID_RECORD" => 87,
         "INVALID_UPDATE_VERSION" => 95,
         "UNKNOWN_TOPIC_ID" => 100,

@@ -177,6 +177,7 @@ mod tests {
         };
         let partition = |leader: Option<i32>| Partition {
             assigned_replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
+            moving: Default::default(),
             state: PartitionState {
                 leader: leader.map(BrokerId),
                 leader_epoch: LeaderEpoch(7),

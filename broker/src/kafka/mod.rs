@@ -1,6 +1,7 @@
 //! Kafka's requests, one file per API key. What is served, in which versions, is the table in `barnabas-wire`.
 
 mod alter_configs;
+mod alter_partition_reassignments;
 mod api_versions;
 mod auto_create;
 mod create_partitions;
@@ -14,6 +15,7 @@ mod fetch;
 mod incremental_alter_configs;
 mod init_producer_id;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
 mod offset_for_leader_epoch;
 mod produce;
@@ -105,6 +107,12 @@ pub(crate) fn handle(
         }
         Request::IncrementalAlterConfigs(request) => {
             later(context, incremental_alter_configs::handle(context.node.clone(), request))
+        }
+        Request::AlterPartitionReassignments(request) => {
+            later(context, alter_partition_reassignments::handle(context.node.clone(), request))
+        }
+        Request::ListPartitionReassignments(request) => {
+            later(context, list_partition_reassignments::handle(context.node.clone(), request))
         }
         Request::ReplicaFetch(_) => Err("a follower's fetch outside a session".to_owned()),
         _ => Err("a request without a handler".to_owned()),

@@ -175,7 +175,7 @@ async fn life(
     let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;
     tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
     let admin = AdminService::server(running.controller.clone(), controller, view);
-    let pushes = BrokerControlServer::new(PushService::new(agent.clone()))
+    let pushes = BrokerControlServer::new(PushService::new(agent.clone(), node.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
     let services = Server::builder()
         .add_service(pushes)

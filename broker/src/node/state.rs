@@ -11,7 +11,7 @@ use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
 use crate::config::Shown;
 use crate::control::{FailedReports, Proposals};
-use crate::follower::Followers;
+use crate::follower::{Followers, Pace};
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::storage::{Losses, Lost};
 use crate::view::View;
@@ -58,6 +58,8 @@ pub struct Node {
     pub losses: Arc<Losses>,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
+    /// How fast replicas that are being added are copied.
+    pub pace: Pace,
     /// Session, registration, controller.
     pub membership: watch::Receiver<Membership>,
     /// The controller, in this process or elsewhere.
@@ -105,6 +107,7 @@ impl Node {
             failed: FailedReports::default(),
             losses: Arc::default(),
             followers: Followers::new(weak.clone(), parts.data),
+            pace: Pace::default(),
             membership: parts.membership,
             controller: parts.controller,
             auto_creations: Semaphore::new(AUTO_CREATIONS_MAX),

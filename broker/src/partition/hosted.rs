@@ -61,6 +61,19 @@ pub enum AppendResult {
     Refused,
 }
 
+/// How much of a leader's log a follower has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// Who.
+    pub broker: BrokerId,
+    /// Whether it has fetched in the present leader epoch; if not, nothing is known.
+    pub heard: bool,
+    /// Bytes of the leader's files that it has.
+    pub copied: u64,
+    /// Bytes that it lacks.
+    pub left: u64,
+}
+
 /// A range of a partition that may be read after the lock is released.
 pub struct ReadSlice {
     /// What the partition looked like at that instant.
@@ -281,6 +294,26 @@ impl Hosted {
             None
         };
         Ok((inner.replica.high_watermark(), inner.replica.log_start(), range))
+    }
+
+    /// How many bytes a second this replica may fetch; `None`: no limit.
+    pub fn fetch_limit(&self) -> Option<u64> {
+        self.lock().replica.fetch_limit()
+    }
+
+    /// How much of this log each follower has; empty unless this replica leads.
+    pub fn copies(&self) -> Vec<Copied> {
+        let inner = self.lock();
+        let (all, start) = (inner.log.size_bytes(), inner.log.log_start());
+        let of = |follower: barnabas_replica::FollowerPosition| {
+            let heard = follower.position.map(|(log_end, ..)| log_end);
+            let from = heard.unwrap_or(start).max(start).min(inner.log.log_end());
+            // What cannot be looked up counts as not copied.
+            let left = inner.log.bytes_from(from).unwrap_or(all);
+            let (broker, heard) = (follower.broker, heard.is_some());
+            Copied { broker, heard, copied: all.saturating_sub(left), left }
+        };
+        inner.replica.follower_positions().into_iter().map(of).collect()
     }
 
     /// What a follower asks next, if it follows.

@@ -15,7 +15,7 @@ mod waiting;
 
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
-pub use hosted::{AppendResult, Hosted};
+pub use hosted::{AppendResult, Copied, Hosted};
 pub use log_start::{DeleteResult, Deletion};
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

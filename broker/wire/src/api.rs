@@ -34,6 +34,10 @@ pub enum ApiKey {
     ElectLeaders = 43,
     /// Change a topic's settings key by key (KIP-339).
     IncrementalAlterConfigs = 44,
+    /// Move replicas to other brokers (KIP-455).
+    AlterPartitionReassignments = 45,
+    /// Moves that are under way (KIP-455).
+    ListPartitionReassignments = 46,
     /// Between brokers only, never advertised: a follower's fetch with its flushed offset and the topic's incarnation,
     /// for which Kafka's Fetch has no place (R15, R27).
     ReplicaFetch = 32001,
@@ -85,7 +89,7 @@ const fn api(
 /// Every advertised key, in the order of their numbers.
 ///
 /// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
-pub const SERVED: [Api; 15] = [
+pub const SERVED: [Api; 17] = [
     api(ApiKey::Produce, (0, 3, 9), 9, 10_000, FrameClass::Produce),
     api(ApiKey::Fetch, (4, 4, 12), 12, 10_000, FrameClass::Other),
     api(ApiKey::ListOffsets, (1, 1, 7), 6, 100_000, FrameClass::Other),
@@ -101,6 +105,8 @@ pub const SERVED: [Api; 15] = [
     api(ApiKey::CreatePartitions, (0, 0, 3), 2, 100_000, FrameClass::Other),
     api(ApiKey::ElectLeaders, (0, 0, 2), 2, 100_000, FrameClass::Other),
     api(ApiKey::IncrementalAlterConfigs, (0, 0, 1), 1, 100_000, FrameClass::Other),
+    api(ApiKey::AlterPartitionReassignments, (0, 0, 0), 0, 100_000, FrameClass::Other),
+    api(ApiKey::ListPartitionReassignments, (0, 0, 0), 0, 100_000, FrameClass::Other),
 ];
 
 /// Our own request between brokers: version 0 only, in no advertised list.
@@ -142,6 +148,8 @@ impl ApiKey {
             ApiKey::CreatePartitions => "CreatePartitions",
             ApiKey::ElectLeaders => "ElectLeaders",
             ApiKey::IncrementalAlterConfigs => "IncrementalAlterConfigs",
+            ApiKey::AlterPartitionReassignments => "AlterPartitionReassignments",
+            ApiKey::ListPartitionReassignments => "ListPartitionReassignments",
             ApiKey::ReplicaFetch => "ReplicaFetch",
         }
     }
@@ -165,6 +173,8 @@ impl ApiKey {
             ApiKey::CreatePartitions => &SERVED[12],
             ApiKey::ElectLeaders => &SERVED[13],
             ApiKey::IncrementalAlterConfigs => &SERVED[14],
+            ApiKey::AlterPartitionReassignments => &SERVED[15],
+            ApiKey::ListPartitionReassignments => &SERVED[16],
             ApiKey::ReplicaFetch => &REPLICA_FETCH,
         }
     }
@@ -253,6 +263,12 @@ mod tests {
         response_headers::<kafka_wire::ElectLeadersRequest>(ApiKey::ElectLeaders);
         response_headers::<kafka_wire::IncrementalAlterConfigsRequest>(
             ApiKey::IncrementalAlterConfigs,
+        );
+        response_headers::<kafka_wire::AlterPartitionReassignmentsRequest>(
+            ApiKey::AlterPartitionReassignments,
+        );
+        response_headers::<kafka_wire::ListPartitionReassignmentsRequest>(
+            ApiKey::ListPartitionReassignments,
         );
     }
 

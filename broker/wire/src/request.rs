@@ -1,10 +1,11 @@
 //! From a frame to a typed request, within the limits of its key.
 
 use kafka_wire::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest, ElectLeadersRequest,
-    FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest,
-    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, ApiVersionsRequest,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    DescribeConfigsRequest, ElectLeadersRequest, FetchRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, ListOffsetsRequest, ListPartitionReassignmentsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
@@ -53,6 +54,10 @@ pub enum Request {
     ElectLeaders(ElectLeadersRequest),
     /// IncrementalAlterConfigs 0-1.
     IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
+    /// AlterPartitionReassignments 0.
+    AlterPartitionReassignments(AlterPartitionReassignmentsRequest),
+    /// ListPartitionReassignments 0.
+    ListPartitionReassignments(ListPartitionReassignmentsRequest),
     /// A follower's fetch.
     ReplicaFetch(ReplicaFetchRequest),
 }
@@ -97,6 +102,10 @@ impl Request {
             ApiKey::CreatePartitions => body(frame).map(Self::CreatePartitions),
             ApiKey::ElectLeaders => body(frame).map(Self::ElectLeaders),
             ApiKey::IncrementalAlterConfigs => body(frame).map(Self::IncrementalAlterConfigs),
+            ApiKey::AlterPartitionReassignments => {
+                body(frame).map(Self::AlterPartitionReassignments)
+            }
+            ApiKey::ListPartitionReassignments => body(frame).map(Self::ListPartitionReassignments),
             ApiKey::ReplicaFetch => {
                 ReplicaFetchRequest::decode(frame.body.clone()).map(Self::ReplicaFetch)
             }

@@ -173,7 +173,7 @@ impl Controller {
         let topic = self.topics.get(name).ok_or(Condition::UnknownTopicOrPartition)?;
         let (overrides, config) =
             altered(Naming::Topic, &self.topic_defaults, &stored, *replace, changes)?;
-        let rf = topic.slots.values().map(|s| s.assigned.len()).min().unwrap_or(0);
+        let rf = topic.slots.values().map(|s| s.assignment.target().len()).min().unwrap_or(0);
         let min = config.min_insync_replicas;
         // What was so before is no fault of this change.
         if min != topic.config.min_insync_replicas && u32::try_from(rf).unwrap_or(0) < min {

@@ -38,6 +38,8 @@ pub struct Defaults {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Topic {
     pub(crate) incarnation: Incarnation,
+    /// Version of its node.
+    pub(crate) version: i32,
     pub(crate) config: TopicConfig,
     /// What the topic itself sets.
     pub(crate) overrides: BTreeMap<String, String>,
@@ -50,12 +52,15 @@ pub(crate) struct Topic {
     pub(crate) configs: Configs,
     /// Partitions that are being added.
     pub(crate) growing: Option<Growing>,
+    /// A write of its node is under way (R18).
+    pub(crate) assigning: bool,
 }
 
 /// What a write under way is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Target {
     Partition(TopicPartition),
+    Assignment(TopicPartition),
     Create(TopicName),
     Delete(TopicName),
     Grow(TopicName),
@@ -205,6 +210,9 @@ impl Controller {
                 self.confirmation_due(request, effects);
             }
             ControllerEvent::ConfigChanged { entity } => self.reload_config(&entity, effects),
+            ControllerEvent::Reassign { request, partition, wish } => {
+                self.reassign(request, &partition, wish, effects);
+            }
             ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
                 self.push_acked(broker, broker_epoch, version, reports, effects);
             }
@@ -251,14 +259,14 @@ impl Controller {
     }
 
     fn load_topic(&mut self, name: TopicName, loaded: LoadedTopic, effects: &mut Effects) {
-        let LoadedTopic { incarnation, overrides, partitions, deleting } = loaded;
+        let LoadedTopic { incarnation, version, overrides, partitions, deleting } = loaded;
         let (config, refused) = tolerant(Naming::Topic, &self.topic_defaults, &overrides);
         note_refused(&ConfigEntity::Topic(name.clone()), &refused, effects);
         self.index_name(&name);
         let mut slots = BTreeMap::new();
         for (index, partition) in partitions {
-            self.count_replicas(&partition.assigned_replicas, true);
-            let mut slot = Slot::new(partition.assigned_replicas);
+            self.count_replicas(&partition.assignment.replicas, true);
+            let mut slot = Slot::new(partition.assignment);
             if slot.adopt(partition.state).is_err() && !deleting {
                 let at = TopicPartition { topic: name.clone(), partition: index };
                 let text = "its state node is missing or damaged: shown without a leader, never written; restore the node";
@@ -274,6 +282,7 @@ impl Controller {
         }
         let topic = Topic {
             incarnation,
+            version,
             config,
             overrides,
             slots,
@@ -281,6 +290,7 @@ impl Controller {
             hidden: deleting,
             configs: Configs::default(),
             growing: None,
+            assigning: false,
         };
         self.topics.insert(name.clone(), topic);
         if deleting {
@@ -350,6 +360,7 @@ impl Controller {
         }
         match target {
             Target::Partition(at) => self.partition_written(write, &at, outcome, effects),
+            Target::Assignment(at) => self.assignment_written(write, &at, outcome, effects),
             Target::Create(name) => self.topic_created(&name, outcome, effects),
             Target::Delete(name) => self.topic_deleted(&name, outcome, effects),
             Target::Grow(name) => self.partitions_created(&name, outcome, effects),
@@ -372,13 +383,23 @@ impl Controller {
         self.abandon_all_configs(fenced, effects);
         self.abandon_all_growth(fenced, effects);
         self.abandon_elections(effects);
-        for topic in self.topics.values_mut() {
+        for (name, topic) in &mut self.topics {
             for request in topic.deleting.take().unwrap_or_default() {
                 effects.delete_answers.push((request, Err(unknown())));
             }
-            for slot in topic.slots.values_mut() {
+            for (index, slot) in &mut topic.slots {
                 for request in slot.abandon() {
                     effects.alter_answers.push((request, Err(Condition::NotController)));
+                }
+                let (under_way, waiting) = slot.moves.abandon();
+                for request in waiting {
+                    effects.reassign_answers.push((request, Err(Condition::NotController)));
+                }
+                if let Some(request) = under_way {
+                    let at = TopicPartition { topic: name.clone(), partition: *index };
+                    let known = fenced == Some(&Target::Assignment(at));
+                    let why = if known { Condition::NotController } else { unknown() };
+                    effects.reassign_answers.push((request, Err(why)));
                 }
             }
         }
@@ -457,6 +478,9 @@ fn refuse(event: &ControllerEvent, effects: &mut Effects) {
             let refused = |p: &ElectPartition| (p.partition.clone(), Err(Condition::NotController));
             let results = elect.partitions.iter().map(refused).collect();
             effects.elect_answers.push((*request, results));
+        }
+        ControllerEvent::Reassign { request, .. } => {
+            effects.reassign_answers.push((*request, Err(Condition::NotController)));
         }
         ControllerEvent::ReplicasFailed { request, .. } => {
             effects.failed_answers.push((*request, Err(Condition::NotController)));

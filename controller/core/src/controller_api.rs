@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, Condition, ConfigEntity, FailedReplicas,
-    Incarnation, LeaderEpoch, Offset, PartitionEpoch, PartitionState, TopicId, TopicName,
-    TopicPartition, topic_config::SettingChange,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, Condition, ConfigEntity,
+    FailedReplicas, Incarnation, LeaderEpoch, Offset, PartitionEpoch, PartitionState, TopicId,
+    TopicName, TopicPartition, topic_config::SettingChange,
 };
 
 /// Names one request that waits for an answer; chosen by the shell.
@@ -22,8 +22,8 @@ pub type BrokerRegistration = BrokerImage;
 /// A partition as loaded. `state` is `None` if its node is missing or unreadable (that partition is marked, nothing else).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadedPartition {
-    /// Assignment from the topic node.
-    pub assigned_replicas: Vec<BrokerId>,
+    /// From the topic node.
+    pub assignment: Assignment,
     /// The state node.
     pub state: Option<PartitionState>,
 }
@@ -33,6 +33,8 @@ pub struct LoadedPartition {
 pub struct LoadedTopic {
     /// Topic id and czxid of the topic node.
     pub incarnation: Incarnation,
+    /// Version of the topic node.
+    pub version: i32,
     /// What the topic itself sets, as typed.
     pub overrides: BTreeMap<String, String>,
     /// Partitions.
@@ -137,6 +139,23 @@ pub struct AlteredConfig {
 
 /// The answer to a change of settings.
 pub type AlterConfigAnswer = Result<AlteredConfig, Condition>;
+
+/// What an operator wants of a partition's replicas (KIP-455).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Reassign {
+    /// Move to these replicas, also in the middle of another move (R19, R21).
+    To {
+        /// All that hold the partition afterwards, the preferred leader first.
+        replicas: Vec<BrokerId>,
+        /// Most bytes a second that a broker fetches for replicas that are being added; 0: no limit; `None`: as it is, and no
+        /// limit for a new move.
+        throttle: Option<u64>,
+    },
+    /// Back to where the present move began (R21).
+    Cancel,
+    /// Another limit for the present move, as above.
+    Throttle(u64),
+}
 
 /// A replica's answer about its log, given after it accepted the leaderless state at `leader_epoch` (R8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,6 +283,15 @@ pub enum ControllerEvent {
         /// The request to answer now.
         request: RequestId,
     },
+    /// An operator wants replicas moved. Answered in `Effects::reassign_answers` when that is stored: the move has begun.
+    Reassign {
+        /// Whom to answer.
+        request: RequestId,
+        /// Which partition.
+        partition: TopicPartition,
+        /// What is wanted.
+        wish: Reassign,
+    },
     /// Somebody else has changed settings in ZooKeeper, and says so: read them again.
     ConfigChanged {
         /// Whose.
@@ -336,6 +364,13 @@ pub enum WriteOutcome {
         /// What is stored; `None`: no node, or an unreadable one.
         now: Option<PartitionState>,
     },
+    /// Not applied: the topic's node or the partition's state is another one than the write built on. What is there now.
+    AssignmentConflict {
+        /// Version of the topic's node and all its assignments; `None`: no node, or an unreadable one.
+        topic: Option<(i32, BTreeMap<i32, Assignment>)>,
+        /// The state; `None` as above.
+        now: Option<PartitionState>,
+    },
     /// The stored settings, for a read; for a write: not applied, because they are others than it built on.
     Config {
         /// What is stored.
@@ -363,6 +398,26 @@ pub struct PartitionWrite {
     /// Version on which the decision was made.
     pub expected: PartitionEpoch,
     /// The new state; its `partition_epoch` is `expected + 1`.
+    pub state: PartitionState,
+}
+
+/// A conditional write of a topic's node together with one partition's state (R18): applied iff `/controller_epoch` is at the
+/// term's version and both nodes are at the versions given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssignmentWrite {
+    /// To be named in `Written`.
+    pub write: WriteId,
+    /// The partition that changes.
+    pub partition: TopicPartition,
+    /// Id of the topic, written again.
+    pub topic_id: TopicId,
+    /// Version of the topic's node on which the decision was made.
+    pub topic_version: i32,
+    /// What the topic's node says afterwards, of all partitions.
+    pub assignments: BTreeMap<i32, Assignment>,
+    /// Version of the state node on which the decision was made.
+    pub expected: PartitionEpoch,
+    /// The new state; its `partition_epoch` is `expected + 1`, also if nothing else changes.
     pub state: PartitionState,
 }
 
@@ -428,30 +483,34 @@ pub struct ConfigWrite {
 pub struct Effects {
     /// 1. Partition states to write; independent of one another. The shell batches about 100 to a multi, 8 in flight.
     pub partition_writes: Vec<PartitionWrite>,
-    /// 2. Topics to write.
+    /// 2. Assignments to write; at most one of each topic is under way.
+    pub assignment_writes: Vec<AssignmentWrite>,
+    /// 3. Topics to write.
     pub topic_writes: Vec<TopicWrite>,
-    /// 3. Settings to write or to read.
+    /// 4. Settings to write or to read.
     pub config_writes: Vec<ConfigWrite>,
-    /// 4. The image changed: every broker is owed a push (`Controller::push_for`).
+    /// 5. The image changed: every broker is owed a push (`Controller::push_for`).
     pub image_changed: bool,
-    /// 5. Answers to proposals.
+    /// 6. Answers to proposals.
     pub alter_answers: Vec<(RequestId, AlterPartitionAnswer)>,
-    /// 6. Answers to creations: id, partitions, replication factor.
+    /// 7. Answers to creations: id, partitions, replication factor.
     pub create_answers: Vec<(RequestId, CreateTopicAnswer)>,
-    /// 7. Answers to deletions.
+    /// 8. Answers to deletions.
     pub delete_answers: Vec<(RequestId, Result<TopicId, Condition>)>,
-    /// 8. Answers to changes of settings.
+    /// 9. Answers to changes of settings.
     pub config_answers: Vec<(RequestId, AlterConfigAnswer)>,
-    /// 9. These changes of settings are stored and wait for the leaders' confirmation: `ConfirmationDue` after a while.
+    /// 10. These changes of settings are stored and wait for the leaders' confirmation: `ConfirmationDue` after a while.
     pub confirmations_awaited: Vec<RequestId>,
-    /// 10. Answers to reports of failed replicas: taken, or why not.
+    /// 11. Answers to reports of failed replicas: taken, or why not.
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 11. Answers to additions of partitions: how many there are now, or why not.
+    /// 12. Answers to additions of partitions: how many there are now, or why not.
     pub partitions_answers: Vec<(RequestId, CreatePartitionsAnswer)>,
     /// 12. Answers to draining brokers.
     pub drain_answers: Vec<(RequestId, Result<DrainProgress, Condition>)>,
     /// 13. Answers to requests for elections.
     pub elect_answers: Vec<(RequestId, ElectLeadersAnswer)>,
+    /// 14. Answers to wishes to move replicas: the move is stored, or why not.
+    pub reassign_answers: Vec<(RequestId, Result<(), Condition>)>,
     /// 14. The term is over (a write was fenced): stop at once.
     pub resign: bool,
     /// 15. Lines for the state-change log.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, Condition, ControllerEpoch, Incarnation, LeaderEpoch,
-    Offset, PartitionEpoch, PartitionState,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, Condition, ControllerEpoch, Incarnation,
+    LeaderEpoch, Offset, PartitionEpoch, PartitionState,
 };
 
 use crate::controller_api::AlterPartition;
@@ -250,6 +250,63 @@ pub(crate) fn shown(heard: &[(BrokerId, Report)]) -> String {
     heard.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// The state with which a move of replicas begins or gets another target (R19, R21): as it was, at the next partition epoch,
+/// so that no proposal made for the earlier assignment is taken.
+pub(crate) fn start(
+    view: &View<'_>,
+    before: &Assignment,
+    after: &Assignment,
+    state: &PartitionState,
+) -> Decision {
+    let next = successor(view, state, state.leader, false, in_order(&after.replicas, state));
+    let limit = after.moving.throttle.map_or_else(String::new, |l| format!(", {l} bytes a second"));
+    let why = format!(
+        "replicas {} -> {} on the way to {}{limit}",
+        listed(&before.replicas),
+        listed(&after.replicas),
+        listed(&after.target()),
+    );
+    Decision { text: describe(state, &next, &why), warn: false, state: next }
+}
+
+/// The state with which a move of replicas ends, `None` if it is not over (R20): the whole target is in the committed ISR, and
+/// one of it can lead. Whenever replicas leave, the leader epoch rises, also if the leader stays: this is what makes it forget
+/// the positions of those that left.
+pub(crate) fn finish(
+    view: &View<'_>,
+    assignment: &Assignment,
+    state: &PartitionState,
+) -> Option<Decision> {
+    let target = assignment.target();
+    let before = state.leader.filter(|_| assignment.moving.is_under_way())?;
+    if !target.iter().all(|b| state.in_isr(*b)) {
+        return None;
+    }
+    let able: Vec<BrokerId> =
+        target.iter().copied().filter(|b| view.is_eligible(state, *b)).collect();
+    // One that is being emptied leads only if nobody else can (R26a).
+    let chosen = able.iter().find(|b| !view.is_draining(**b)).or(able.first());
+    let leader = if able.contains(&before) { before } else { *chosen? };
+    let leaves = !assignment.moving.removing.is_empty();
+    let next = successor(view, state, Some(leader), leaves, in_order(&target, state));
+    let why = format!(
+        "the move is over: replicas {} -> {}",
+        listed(&assignment.replicas),
+        listed(&target)
+    );
+    Some(Decision { text: describe(state, &next, &why), warn: false, state: next })
+}
+
+/// The ISR members among these replicas, in their order.
+fn in_order(replicas: &[BrokerId], state: &PartitionState) -> Vec<(BrokerId, BrokerEpoch)> {
+    replicas.iter().filter_map(|&b| state.isr_epoch_of(b).map(|epoch| (b, epoch))).collect()
+}
+
+fn listed(replicas: &[BrokerId]) -> String {
+    let ids: Vec<String> = replicas.iter().map(BrokerId::to_string).collect();
+    format!("[{}]", ids.join(","))
+}
+
 /// The state after `state`: partition epoch + 1, leader epoch + 1 if `reelected`.
 pub(crate) fn successor(
     view: &View<'_>,
@@ -271,10 +328,7 @@ pub(crate) fn successor(
 /// `old -> new` with epochs, and the cause.
 pub(crate) fn describe(old: &PartitionState, new: &PartitionState, why: &str) -> String {
     let leader = |s: &PartitionState| s.leader.map_or(-1, |l| l.0);
-    let isr = |s: &PartitionState| {
-        let ids: Vec<String> = s.isr.iter().map(|m| m.0.to_string()).collect();
-        format!("[{}]", ids.join(","))
-    };
+    let isr = |s: &PartitionState| listed(&s.isr_ids());
     format!(
         "leader {} -> {}, leader epoch {} -> {}, ISR {} -> {}, partition epoch {} -> {}: {why}",
         leader(old),

@@ -209,7 +209,7 @@ impl Controller {
         let takes_part = |s: &PartitionState| s.leader == Some(broker) || s.in_isr(broker);
         for (name, topic) in &self.topics {
             for (index, slot) in &topic.slots {
-                if !slot.assigned.contains(&broker) {
+                if !slot.assignment.replicas.contains(&broker) {
                     continue;
                 }
                 if !slot.concerns(takes_part) {

@@ -230,7 +230,9 @@ impl Controller {
         let mut shares: BTreeMap<BrokerId, Share> = BTreeMap::new();
         for (name, topic) in self.topics.iter().filter(|(_, t)| !t.hidden && t.deleting.is_none()) {
             for (index, slot) in &topic.slots {
-                let (Some(&first), Some(state)) = (slot.assigned.first(), slot.committed()) else {
+                let (Some(&first), Some(state)) =
+                    (slot.assignment.replicas.first(), slot.committed())
+                else {
                     continue;
                 };
                 let share = shares.entry(first).or_default();
@@ -241,7 +243,9 @@ impl Controller {
                 share.lacking += 1;
                 let view = self.view(topic, slot);
                 let idle = slot.is_idle() && slot.wish.is_none();
-                if idle && elect(&view, &slot.assigned, state, &slot.reports, &wish).is_ok() {
+                if idle
+                    && elect(&view, &slot.assignment.replicas, state, &slot.reports, &wish).is_ok()
+                {
                     let at = TopicPartition { topic: name.clone(), partition: *index };
                     share.wanted.push(at);
                 }

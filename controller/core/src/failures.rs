@@ -30,7 +30,7 @@ impl Controller {
         for (at, incarnation) in report.replicas {
             let topic = self.topics.get(&at.topic).filter(|t| t.incarnation == incarnation);
             let slot = topic.and_then(|t| t.slots.get(&at.partition));
-            if slot.is_some_and(|s| s.assigned.contains(&broker)) {
+            if slot.is_some_and(|s| s.assignment.replicas.contains(&broker)) {
                 now.insert(at);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use barnabas_types::{BrokerId, Condition, PartitionState, TopicName, TopicPartition};
+use barnabas_types::{Assignment, BrokerId, Condition, PartitionState, TopicName, TopicPartition};
 
 use crate::controller::{Controller, Target, note};
 use crate::controller_api::{
@@ -93,7 +93,7 @@ impl Controller {
             )));
         }
         let added = usize::try_from(added).unwrap_or(0);
-        let replicas = topic.slots.get(&0).map_or(0, |slot| slot.assigned.len());
+        let replicas = topic.slots.get(&0).map_or(0, |slot| slot.assignment.target().len());
         if create.assignment.is_empty() {
             self.check_replication_factor(replicas)?;
             return Ok(place(&self.image().brokers, &self.load, added, replicas));
@@ -136,6 +136,7 @@ impl Controller {
             self.count_replicas(assigned, false);
         }
         effects.partitions_answers.push((request, Err(condition)));
+        self.next_assignments(name, effects);
     }
 
     fn adopt_partitions(
@@ -148,12 +149,13 @@ impl Controller {
         let indexes: Vec<i32> = partitions.keys().copied().collect();
         let Some(topic) = self.topics.get_mut(name) else { return };
         for (index, (assigned, state)) in partitions {
-            let mut slot = Slot::new(assigned);
+            let mut slot = Slot::new(Assignment::settled(assigned));
             // Sound by construction; otherwise it would be shown without a leader.
             let _ = slot.adopt(Some(state));
             self.image.set_partition(name, index, slot.shown());
             topic.slots.insert(index, slot);
         }
+        topic.version += 1;
         let total = length(topic.slots.len());
         let text = format!("topic {name} got more partitions: {}", counted(total));
         note(effects, None, false, text);
@@ -162,6 +164,7 @@ impl Controller {
         for partition in indexes {
             self.settle(&TopicPartition { topic: name.clone(), partition }, effects);
         }
+        self.next_assignments(name, effects);
     }
 
     /// The topic is gone, and with it what was being added.

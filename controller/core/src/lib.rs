@@ -17,6 +17,7 @@ mod grow;
 mod image;
 mod partitions;
 mod placement;
+mod reassign;
 mod topics;
 
 pub use candidate::Candidate;
@@ -26,10 +27,11 @@ pub use candidate_api::{
 pub use controller::{Controller, Defaults};
 pub use controller_api::{
     AlterConfig, AlterConfigAnswer, AlterPartition, AlterPartitionAnswer, AlteredConfig,
-    BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions, CreatePartitionsAnswer,
-    CreateTopic, CreateTopicAnswer, DrainProgress, Effects, ElectLeaders, ElectLeadersAnswer,
-    ElectPartition, Election, LoadedPartition, LoadedTopic, Note, Obstruction, PartitionWrite,
-    ReplicaReport, RequestId, Snapshot, StopVerdict, TopicWrite, WriteId, WriteOutcome,
+    AssignmentWrite, BrokerRegistration, ConfigWrite, ControllerEvent, CreatePartitions,
+    CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, DrainProgress, Effects, ElectLeaders,
+    ElectLeadersAnswer, ElectPartition, Election, LoadedPartition, LoadedTopic, Note, Obstruction,
+    PartitionWrite, Reassign, ReplicaReport, RequestId, Snapshot, StopVerdict, TopicWrite, WriteId,
+    WriteOutcome,
 };
 pub use drain::{OBSTRUCTIONS_SHOWN_MAX, can_stop};
 pub use elections::ELECTIONS_MAX;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use barnabas_types::{BrokerId, Condition, LeaderEpoch, Partition, PartitionState, TopicPartition};
+use barnabas_types::{
+    Assignment, BrokerId, Condition, LeaderEpoch, Partition, PartitionState, TopicPartition,
+};
 
 use crate::controller::{Controller, Target, note};
 use crate::controller_api::{
@@ -10,6 +12,7 @@ use crate::controller_api::{
 };
 use crate::decide::{Decision, Report, decide, is_sound, judge};
 use crate::elections::{Wish, elect};
+use crate::reassign::Moves;
 
 /// A write of the partition's state that is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,7 +32,9 @@ pub(crate) struct Damaged;
 /// What the controller knows of one partition.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
-    pub(crate) assigned: Vec<BrokerId>,
+    pub(crate) assignment: Assignment,
+    /// What is asked of the assignment.
+    pub(crate) moves: Moves,
     /// The newest state known to be stored.
     last_known: PartitionState,
     /// It is missing or damaged since: shown without a leader, never written by us.
@@ -51,9 +56,10 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(assigned: Vec<BrokerId>) -> Self {
+    pub(crate) fn new(assignment: Assignment) -> Self {
         Self {
-            assigned,
+            assignment,
+            moves: Moves::default(),
             last_known: PartitionState::default(),
             damaged: true,
             withheld: false,
@@ -72,7 +78,8 @@ impl Slot {
     /// [`Damaged`] if there is nothing sound; the partition is then shown without a leader.
     pub(crate) fn adopt(&mut self, state: Option<PartitionState>) -> Result<(), Damaged> {
         self.withheld = false;
-        let Some(state) = state.filter(|s| is_sound(&self.assigned, s)) else {
+        self.moves.refused = false;
+        let Some(state) = state.filter(|s| is_sound(&self.assignment.replicas, s)) else {
             self.damaged = true;
             self.reports.clear();
             return Err(Damaged);
@@ -96,7 +103,8 @@ impl Slot {
         if self.damaged || self.withheld {
             state.leader = None;
         }
-        Partition { assigned_replicas: self.assigned.clone(), state }
+        let Assignment { replicas: assigned_replicas, moving } = self.assignment.clone();
+        Partition { assigned_replicas, moving, state }
     }
 
     /// Keeps a report if it speaks of the present leaderless epoch. Returns whether it may change a decision.
@@ -107,19 +115,28 @@ impl Slot {
         report: Report,
     ) -> bool {
         let fits = self.committed().is_some_and(|s| {
-            s.leader.is_none() && s.leader_epoch == leader_epoch && self.assigned.contains(&broker)
+            s.leader.is_none()
+                && s.leader_epoch == leader_epoch
+                && self.assignment.replicas.contains(&broker)
         });
         fits && self.reports.insert(broker, report) != Some(report)
     }
 
     /// Whether no write is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.flight.is_none()
+        !self.is_busy()
     }
 
     /// Whether the stored state, or the one that is being written, is such a one.
     pub(crate) fn concerns(&self, such: impl Fn(&PartitionState) -> bool) -> bool {
-        such(&self.last_known) || self.flight.as_ref().is_some_and(|f| such(&f.decision.state))
+        such(&self.last_known)
+            || self.flight.as_ref().is_some_and(|f| such(&f.decision.state))
+            || self.moves.assigning.as_ref().is_some_and(|a| such(&a.decision.state))
+    }
+
+    /// Whether a write of its state is under way, alone or with its assignment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.flight.is_some() || self.moves.assigning.is_some()
     }
 
     /// The write under way.
@@ -157,36 +174,31 @@ impl Controller {
         if let Some(earlier) = slot.queued.replace(Box::new((request, proposal))) {
             effects.alter_answers.push((earlier.0, Err(superseded())));
         }
-        if slot.flight.is_none() {
+        if !slot.is_busy() {
             self.settle(&at, effects);
         }
     }
 
-    /// Brings one partition to rest: if nothing is under way, writes what registrations and reports demand, else what a
-    /// queued proposal asks for. Called after everything that could change the answer.
+    /// Brings one partition to rest: if nothing is under way, writes what registrations and reports demand, else what
+    /// becomes of its assignment, else what a queued proposal asks for. Called after everything that could change the answer.
     pub(crate) fn settle(&mut self, at: &TopicPartition, effects: &mut Effects) {
         self.release(at);
         let Some(topic) = self.topics.get(&at.topic).filter(|t| !t.hidden) else { return };
         let Some(slot) = topic.slots.get(&at.partition) else { return };
         let view = self.view(topic, slot);
-        let incarnation = topic.incarnation;
         let unclean = topic.config.unclean_leader_election;
+        let assigned = &slot.assignment.replicas;
         let decided = slot
             .committed()
-            .filter(|_| slot.flight.is_none())
-            .and_then(|s| decide(&view, &slot.assigned, s, &slot.reports, unclean));
-        let busy = slot.flight.is_some() || decided.is_some();
-        let bounced = slot.committed().filter(|_| busy).map_or_else(Vec::new, |s| view.bounced(s));
+            .filter(|_| !slot.is_busy())
+            .and_then(|s| decide(&view, assigned, s, &slot.reports, unclean));
+        let busy = slot.is_busy() || decided.is_some();
         let elected = slot.wish.as_deref().filter(|_| !busy).map(|wish| {
             slot.committed()
-                .map_or(Err(unreadable()), |s| elect(&view, &slot.assigned, s, &slot.reports, wish))
-        });
-        let judged = slot.queued.as_deref().filter(|_| !busy).map(|(_, proposal)| {
-            slot.committed().map_or(Err(unreadable()), |s| {
-                judge(&view, incarnation, &slot.assigned, s, proposal)
-            })
+                .map_or(Err(unreadable()), |s| elect(&view, assigned, s, &slot.reports, wish))
         });
         if busy {
+            let bounced = slot.committed().map_or_else(Vec::new, |s| view.bounced(s));
             self.hold(at, bounced);
         }
         if let Some(decision) = decided {
@@ -201,16 +213,27 @@ impl Controller {
                     self.settle(at, effects);
                 }
             }
-        } else if let Some(judged) = judged
-            && let Some(queued) = self.slot_mut(at).and_then(|s| s.queued.take())
-        {
-            let (request, proposal) = *queued;
-            match judged {
-                Ok(decision) => {
-                    self.write(at, decision, (Some((request, proposal)), None), effects);
-                }
-                Err(condition) => effects.alter_answers.push((request, Err(condition))),
-            }
+        } else if !busy && !self.begin_assignment(at, effects) {
+            self.judge_queued(at, effects);
+        }
+    }
+
+    /// Answers or writes the proposal that waits, if there is one.
+    fn judge_queued(&mut self, at: &TopicPartition, effects: &mut Effects) {
+        let Some(topic) = self.topics.get_mut(&at.topic) else { return };
+        let incarnation = topic.incarnation;
+        let Some(slot) = topic.slots.get_mut(&at.partition) else { return };
+        let Some(queued) = slot.queued.take() else { return };
+        let (request, proposal) = *queued;
+        let Some(topic) = self.topics.get(&at.topic) else { return };
+        let Some(slot) = topic.slots.get(&at.partition) else { return };
+        let view = self.view(topic, slot);
+        let judged = slot.committed().map_or(Err(unreadable()), |s| {
+            judge(&view, incarnation, &slot.assignment.replicas, s, &proposal)
+        });
+        match judged {
+            Ok(decision) => self.write(at, decision, (Some((request, proposal)), None), effects),
+            Err(condition) => effects.alter_answers.push((request, Err(condition))),
         }
     }
 
@@ -224,7 +247,7 @@ impl Controller {
         let write = self.begin_write(Target::Partition(at.clone()));
         let Some(slot) = self.slot_mut(at) else { return };
         let state = decision.state.clone();
-        debug_assert!(holds_i8(&slot.assigned, &state), "I8 at {at}: {state:?}");
+        debug_assert!(holds_i8(&slot.assignment.replicas, &state), "I8 at {at}: {state:?}");
         let expected = slot.last_known.partition_epoch;
         slot.flight = Some(Box::new(Flight { write, decision, proposal, wish }));
         effects.partition_writes.push(PartitionWrite {
@@ -316,7 +339,7 @@ impl Controller {
     }
 
     /// Puts the partition into the image as it is now.
-    fn show(&mut self, at: &TopicPartition) {
+    pub(crate) fn show(&mut self, at: &TopicPartition) {
         let shown = self.slot_mut(at).map(|s| s.shown());
         if let Some(shown) = shown {
             self.image.set_partition(&at.topic, at.partition, shown);
@@ -352,7 +375,7 @@ fn superseded() -> Condition {
     Condition::InvalidUpdateVersion { reason: "a later proposal took its place" }
 }
 
-fn unreadable() -> Condition {
+pub(crate) fn unreadable() -> Condition {
     Condition::InvalidUpdateVersion { reason: "the stored state cannot be read or written" }
 }
 
@@ -361,5 +384,6 @@ fn holds_i8(assigned: &[BrokerId], state: &PartitionState) -> bool {
     barnabas_types::invariants::i8_isr_within_assignment(&Partition {
         assigned_replicas: assigned.to_vec(),
         state: state.clone(),
+        ..Partition::default()
     })
 }

@@ -72,6 +72,53 @@ pub(crate) fn place(
     placed
 }
 
+/// Each partition's replicas with `replication_factor` of them (at most as many as there are brokers, the present ones
+/// included): as many of the present ones as may stay, so that little is copied.
+///
+/// Who leaves: one that is not registered, else one of the rack with the most replicas of the partition, else of the broker
+/// with the most replicas; the preferred leader stays if it is registered. Who comes: as a follower of a new topic, and one
+/// that is being emptied only if there is nobody else.
+pub(crate) fn resize(
+    brokers: &BTreeMap<BrokerId, BrokerImage>,
+    load: &BTreeMap<BrokerId, Load>,
+    present: &BTreeMap<i32, Vec<BrokerId>>,
+    replication_factor: usize,
+) -> BTreeMap<i32, Vec<BrokerId>> {
+    let mut count: BTreeMap<BrokerId, u64> =
+        load.iter().map(|(broker, load)| (*broker, load.replicas)).collect();
+    let mut resized = BTreeMap::new();
+    for (index, replicas) in present {
+        let mut replicas = replicas.clone();
+        let rack = |b: &BrokerId| brokers.get(b).map(|broker| broker.rack.as_deref());
+        let mates =
+            |b: &BrokerId, of: &[BrokerId]| of.iter().filter(|r| rack(r) == rack(b)).count();
+        while replicas.len() > replication_factor.max(1) {
+            let key = |place: usize| {
+                let b = replicas[place];
+                let dead = !brokers.contains_key(&b);
+                let held = count.get(&b).copied().unwrap_or(0);
+                (dead, place > 0, mates(&b, &replicas), held, place)
+            };
+            let Some(place) = (0..replicas.len()).max_by_key(|&place| key(place)) else { break };
+            let gone = replicas.remove(place);
+            let held = count.entry(gone).or_default();
+            *held = held.saturating_sub(1);
+        }
+        while replicas.len() < replication_factor {
+            let others = brokers.iter().filter(|(b, _)| !replicas.contains(b));
+            let key = |(b, broker): &(&BrokerId, &BrokerImage)| {
+                let held = count.get(b).copied().unwrap_or(0);
+                (broker.draining, mates(b, &replicas), held, **b)
+            };
+            let Some(new) = others.min_by_key(key).map(|(b, _)| *b) else { break };
+            *count.entry(new).or_default() += 1;
+            replicas.push(new);
+        }
+        resized.insert(*index, replicas);
+    }
+    resized
+}
+
 /// The brokers in an order that alternates between racks: one of each rack, then the second of each, and so on.
 fn ring<'a>(
     brokers: &'a BTreeMap<BrokerId, BrokerImage>,
@@ -193,6 +240,21 @@ mod tests {
                 assert!(spread(used.values().copied()) <= 1, "rf {rf}: {used:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_resized_topic_keeps_what_it_has_and_uses_free_racks() {
+        let brokers = cluster(&[Some("a"), Some("a"), Some("b"), Some("c")]);
+        let ids = |of: &[i32]| -> Vec<BrokerId> { of.iter().map(|id| BrokerId(*id)).collect() };
+        let present = BTreeMap::from([(0, ids(&[1, 2])), (1, ids(&[3, 9]))]);
+        let load = BTreeMap::from([(BrokerId(3), Load { leads: 1, replicas: 7 })]);
+        let grown = resize(&brokers, &load, &present, 3);
+        assert_eq!(grown[&0], ids(&[1, 2, 4]), "a rack that is free, and the broker with less");
+        assert_eq!(grown[&1], ids(&[3, 9, 1]), "who is away may come back");
+        let shrunk = resize(&brokers, &load, &grown, 2);
+        assert_eq!(shrunk[&0], ids(&[1, 4]), "one of two in a rack, not the preferred leader");
+        assert_eq!(shrunk[&1], ids(&[3, 1]), "who is away goes first");
+        assert_eq!(resize(&brokers, &load, &present, 4)[&0].len(), 4);
     }
 
     #[test]

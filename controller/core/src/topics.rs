@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::topic_config::from_overrides;
 use barnabas_types::{
-    BrokerId, Condition, Incarnation, LeaderEpoch, PartitionEpoch, PartitionState, TopicConfig,
-    TopicImage, TopicName, TopicPartition,
+    Assignment, BrokerId, Condition, Incarnation, LeaderEpoch, PartitionEpoch, PartitionState,
+    TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
 use crate::configs::Configs;
@@ -261,7 +261,7 @@ impl Controller {
         let answer = (topic_id, length(partitions.len()), length(rf));
         let mut slots = BTreeMap::new();
         for (index, (assigned, state)) in partitions {
-            let mut slot = Slot::new(assigned);
+            let mut slot = Slot::new(Assignment::settled(assigned));
             // Sound by construction; otherwise it would be shown without a leader.
             let _ = slot.adopt(Some(state));
             slots.insert(index, slot);
@@ -274,6 +274,7 @@ impl Controller {
         let text = format!("topic {name} created: id {topic_id}, {}", counted(answer.1));
         let topic = Topic {
             incarnation,
+            version: 0,
             config,
             overrides,
             slots,
@@ -281,6 +282,7 @@ impl Controller {
             hidden: false,
             configs: Configs::default(),
             growing: None,
+            assigning: false,
         };
         self.topics.insert(name.clone(), topic);
         note(effects, None, false, text);
@@ -318,6 +320,14 @@ impl Controller {
     ) {
         let Some(topic) = self.topics.get_mut(name) else { return };
         topic.deleting = Some(waiters);
+        // A write of its node that is under way must not meet the next life of the topic.
+        if !topic.assigning {
+            self.write_deletion(name, effects);
+        }
+    }
+
+    pub(crate) fn write_deletion(&mut self, name: &TopicName, effects: &mut Effects) {
+        let Some(topic) = self.topics.get(name) else { return };
         let partitions = topic.slots.keys().copied().collect();
         let write = self.begin_write(Target::Delete(name.clone()));
         effects.topic_writes.push(TopicWrite::Delete { write, name: name.clone(), partitions });
@@ -368,9 +378,15 @@ impl Controller {
                 let gone = Err(Condition::UnknownTopicOrPartition);
                 self.election_ended(&at, wish, &gone, effects);
             }
-            self.count_replicas(&slot.assigned, false);
-            if let Some(write) = slot.write_under_way() {
+            self.count_replicas(&slot.assignment.replicas, false);
+            let writes = [slot.write_under_way(), slot.moves.write_under_way()];
+            for write in writes.into_iter().flatten() {
                 self.writes.remove(&write);
+            }
+            let (under_way, waiting) = slot.moves.abandon();
+            for request in under_way.into_iter().chain(waiting) {
+                let unknown = Err(Condition::UnknownTopicOrPartition);
+                effects.reassign_answers.push((request, unknown));
             }
             for request in slot.abandon() {
                 effects.alter_answers.push((request, Err(Condition::UnknownTopicOrPartition)));

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{describe, draining, electing, partitions, settings};
+use super::{describe, draining, electing, partitions, progress, reassign, settings};
 
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
@@ -160,6 +160,37 @@ impl Admin for AdminService {
             self.anywhere.can_stop(broker).await
         };
         Ok(Response::new(draining::write_verdict(answer)))
+    }
+
+    async fn alter_partition_reassignments(
+        &self,
+        request: Request<v1::AlterPartitionReassignmentsRequest>,
+    ) -> Result<Response<v1::AlterPartitionReassignmentsResponse>, Status> {
+        let request = request.into_inner();
+        let forwarded = request.forwarded;
+        let answer = match reassign::read_moves(request) {
+            Err(condition) => Err(condition),
+            Ok(wanted) if forwarded => self.local.reassign(wanted).await,
+            Ok(wanted) => self.anywhere.reassign(wanted).await,
+        };
+        Ok(Response::new(reassign::write_moved(answer)))
+    }
+
+    async fn list_partition_reassignments(
+        &self,
+        request: Request<v1::ListPartitionReassignmentsRequest>,
+    ) -> Result<Response<v1::ListPartitionReassignmentsResponse>, Status> {
+        let request = request.into_inner();
+        let answer = if request.forwarded {
+            self.local.reassignments().await
+        } else {
+            self.anywhere.reassignments().await
+        };
+        let mut response = reassign::write_listed(answer);
+        if request.progress {
+            progress::ask_leaders(&self.view.image(), &mut response.partitions).await;
+        }
+        Ok(Response::new(response))
     }
 
     async fn describe_cluster(

@@ -1,5 +1,6 @@
 //! Asking the controller wherever it is: in this process, or over gRPC at the elected broker.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,14 +15,14 @@ use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
 use barnabas_types::{
     BrokerEpoch, BrokerId, ClusterId, ClusterImage, Condition, ConfigEntity, FailedReplicas,
-    TopicId, TopicImage,
+    Partition, TopicId, TopicImage, TopicPartition,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::{admin, control, draining, electing, partitions, settings};
+use super::handle::{ControllerHandle, CreatedTopic, NewTopic, ReplicaMoved, ReplicaMoves};
+use super::{admin, control, draining, electing, partitions, reassign, settings};
 use crate::membership::Membership;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -259,6 +260,50 @@ impl ControllerClient {
         Ok(altered)
     }
 
+    /// Begins, changes or cancels moves of replicas; waits a little while nobody is controller.
+    ///
+    /// # Errors
+    /// Nothing was tried; as [`ControllerHandle::reassign`], or as [`Self::alter_partitions`].
+    pub async fn reassign(&self, wanted: ReplicaMoves) -> Result<Vec<ReplicaMoved>, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.reassign(wanted.clone()).await
+            } else {
+                self.forward_reassign(&wanted).await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The partitions whose replicas are being moved; waits a little while nobody is controller.
+    ///
+    /// # Errors
+    /// As [`Self::alter_partitions`].
+    pub async fn reassignments(&self) -> Result<BTreeMap<TopicPartition, Partition>, Condition> {
+        let deadline = Instant::now() + ELECTION_PATIENCE;
+        loop {
+            let answer = if self.local.epoch().is_some() {
+                self.local.reassignments().await
+            } else {
+                self.forward_reassignments().await
+            };
+            match answer {
+                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
+                    self.look_again().await
+                }
+                Err(Condition::NotController) => return Err(Condition::NoController),
+                answer => return answer,
+            }
+        }
+    }
+
     /// Until the settings are in this broker's view; they are stored either way.
     async fn until_in_force(&self, entity: &ConfigEntity, altered: &AlteredConfig) {
         self.until_shown(|image| match entity {
@@ -431,6 +476,24 @@ impl ControllerClient {
         let mut client = AdminClient::new(self.connected().await?);
         let request = settings::write_alter(alter, true);
         settings::read_altered(self.called(client.alter_config(request)).await?)
+    }
+
+    async fn forward_reassign(
+        &self,
+        wanted: &ReplicaMoves,
+    ) -> Result<Vec<ReplicaMoved>, Condition> {
+        let mut client = AdminClient::new(self.connected().await?);
+        let request = reassign::write_moves(wanted, true);
+        reassign::read_moved(self.called(client.alter_partition_reassignments(request)).await?)
+    }
+
+    async fn forward_reassignments(
+        &self,
+    ) -> Result<BTreeMap<TopicPartition, Partition>, Condition> {
+        let mut client = AdminClient::new(self.connected().await?)
+            .max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
+        let request = v1::ListPartitionReassignmentsRequest { progress: false, forwarded: true };
+        reassign::read_listed(self.called(client.list_partition_reassignments(request)).await?)
     }
 
     async fn forward_delete(&self, name: &str) -> Result<TopicId, Condition> {

@@ -25,8 +25,9 @@ pub(super) fn cluster(
             let isr = partition.state.isr.len();
             response.partitions += 1;
             response.offline_partitions += i32::from(partition.state.leader.is_none());
-            response.under_replicated_partitions +=
-                i32::from(isr < partition.assigned_replicas.len());
+            // Replicas that are only being added are not missed (as in Kafka).
+            let meant = partition.assignment().original().len();
+            response.under_replicated_partitions += i32::from(isr < meant);
             let min = usize::try_from(topic.config.min_insync_replicas).unwrap_or(usize::MAX);
             response.under_min_isr_partitions += i32::from(isr < min);
         }
@@ -80,6 +81,7 @@ mod tests {
     fn troubled_partitions_are_counted() {
         let partition = |leader: Option<i32>, isr: &[i32]| Partition {
             assigned_replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
+            moving: Default::default(),
             state: PartitionState {
                 leader: leader.map(BrokerId),
                 isr: isr.iter().map(|id| (BrokerId(*id), BrokerEpoch(1))).collect(),

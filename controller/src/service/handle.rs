@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use barnabas_controller_core::{
     AlterConfig, AlterPartition, AlterPartitionAnswer, AlteredConfig, CreatePartitions,
-    CreateTopic, DrainProgress, ElectLeaders, ElectLeadersAnswer, StopVerdict,
+    CreateTopic, DrainProgress, ElectLeaders, ElectLeadersAnswer, Reassign, StopVerdict,
 };
 use barnabas_proto::convert::IsrProposals;
 use barnabas_types::{
-    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
+    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, Partition, TopicId,
+    TopicName, TopicPartition,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -47,6 +48,33 @@ pub struct CreatedTopic {
     pub partitions: i32,
     /// Replicas of each.
     pub replication_factor: i32,
+}
+
+/// Moves of replicas, as a user asks for them (KIP-455).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReplicaMoves {
+    /// Topic (not checked yet), partition and wish of each.
+    Partitions(Vec<(String, i32, Reassign)>),
+    /// All partitions of a topic get this replication factor; the controller chooses the brokers.
+    ReplicationFactor {
+        /// Topic, not checked yet.
+        topic: String,
+        /// Replicas of each partition afterwards.
+        replication_factor: i32,
+        /// As in [`Reassign::To`].
+        throttle: Option<u64>,
+    },
+}
+
+/// What became of one of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaMoved {
+    /// Topic, as in the request.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// Stored, or why not.
+    pub outcome: Result<(), Condition>,
 }
 
 /// The controller, while this process is it. Cheap to clone.
@@ -190,6 +218,57 @@ impl ControllerHandle {
         let lost =
             Condition::UnknownOutcome("the controller changed while it altered the settings");
         answered(answer, lost).await
+    }
+
+    /// Begins, changes or cancels moves of replicas. Each partition has its own answer, in the order of the request.
+    ///
+    /// # Errors
+    /// Nothing was tried: [`Condition::NotController`], or a whole topic is to be changed and cannot be.
+    pub async fn reassign(&self, wanted: ReplicaMoves) -> Result<Vec<ReplicaMoved>, Condition> {
+        self.term()?;
+        let moves = match wanted {
+            ReplicaMoves::Partitions(moves) => moves,
+            ReplicaMoves::ReplicationFactor { topic, replication_factor, throttle } => {
+                let name = TopicName::new(&topic)
+                    .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
+                let resize =
+                    self.submit(|answer| TermEvent::Resize(name, replication_factor, answer));
+                let targets = answered(resize.await?, Condition::NotController).await?;
+                let to = |replicas| Reassign::To { replicas, throttle };
+                let moves = targets.into_iter().map(|(index, to_)| (topic.clone(), index, to(to_)));
+                moves.collect()
+            }
+        };
+        let mut waiting = Vec::with_capacity(moves.len());
+        for (topic, partition, wish) in moves {
+            let answer = match TopicName::new(&topic) {
+                Ok(name) => {
+                    let at = TopicPartition { topic: name, partition };
+                    self.submit(|answer| TermEvent::Reassign(at, wish, answer)).await
+                }
+                // Such a topic cannot exist.
+                Err(_) => Err(Condition::UnknownTopicOrPartition),
+            };
+            waiting.push((topic, partition, answer));
+        }
+        let mut results = Vec::with_capacity(waiting.len());
+        for (topic, partition, answer) in waiting {
+            let lost = Condition::UnknownOutcome("the controller changed meanwhile");
+            let outcome = match answer {
+                Ok(answer) => answered(answer, lost).await,
+                Err(condition) => Err(condition),
+            };
+            results.push(ReplicaMoved { topic, partition, outcome });
+        }
+        Ok(results)
+    }
+
+    /// The partitions whose replicas are being moved: with the replicas of both ends, and what is being added and removed.
+    ///
+    /// # Errors
+    /// [`Condition::NotController`].
+    pub async fn reassignments(&self) -> Result<BTreeMap<TopicPartition, Partition>, Condition> {
+        answered(self.submit(TermEvent::Reassignments).await?, Condition::NotController).await
     }
 
     /// Takes a broker's report of the replicas that it cannot serve.

@@ -8,6 +8,8 @@ mod draining;
 mod electing;
 mod handle;
 mod partitions;
+mod progress;
+mod reassign;
 mod settings;
 
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use tokio::task::JoinHandle;
 pub use admin::AdminService;
 pub use client::{ClusterView, ControllerClient};
 pub use control::ControllerControlService;
-pub use handle::{ControllerHandle, CreatedTopic, NewTopic};
+pub use handle::{ControllerHandle, CreatedTopic, NewTopic, ReplicaMoved, ReplicaMoves};
 
 use crate::error::Error;
 use crate::membership::{self, Membership};

@@ -3,15 +3,17 @@
 mod owner;
 mod push;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barnabas_controller_core::{
     AlterConfig, AlterConfigAnswer, AlterPartition, AlterPartitionAnswer, CreatePartitions,
     CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults, DrainProgress, ElectLeaders,
-    ElectLeadersAnswer, StopVerdict,
+    ElectLeadersAnswer, Reassign, StopVerdict,
 };
 use barnabas_types::{
-    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, TopicId, TopicName,
+    BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, Partition, TopicId,
+    TopicName, TopicPartition,
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -35,8 +37,14 @@ pub(crate) enum TermEvent {
     Drain((BrokerId, BrokerEpoch), bool, oneshot::Sender<Result<DrainProgress, Condition>>),
     CanStop(BrokerId, oneshot::Sender<Result<StopVerdict, Condition>>),
     Elect(ElectLeaders, oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
+    Reassign(TopicPartition, Reassign, oneshot::Sender<Result<(), Condition>>),
+    Reassignments(oneshot::Sender<Result<Reassignments, Condition>>),
+    Resize(TopicName, i32, oneshot::Sender<Result<BTreeMap<i32, Vec<BrokerId>>, Condition>>),
     Push(push::Ready),
 }
+
+/// Partitions whose replicas are being moved.
+pub(crate) type Reassignments = BTreeMap<TopicPartition, Partition>;
 
 /// How other tasks reach the term.
 #[derive(Clone, Debug)]

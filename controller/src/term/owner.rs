@@ -20,7 +20,7 @@ use crate::drive;
 use crate::service::Rebalance;
 use crate::translate::{
     ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
-    WriteConfig, WritePartitions, WriteTopic, epoch_check,
+    WriteAssignment, WriteConfig, WritePartitions, WriteTopic, epoch_check,
 };
 use crate::zookeeper::{Op, Reply, Request, ZooKeeper};
 
@@ -28,6 +28,8 @@ use crate::zookeeper::{Op, Reply, Request, ZooKeeper};
 const PARTITION_MULTIS_MAX: usize = 8;
 /// Topic creations and deletions under way at once.
 const TOPIC_WRITES_MAX: usize = 4;
+/// Assignments written at once.
+const ASSIGNMENT_WRITES_MAX: usize = 4;
 /// Settings written or read at once.
 const CONFIG_WRITES_MAX: usize = 4;
 /// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
@@ -49,6 +51,7 @@ pub(super) struct Setting<Z> {
 enum Done {
     Partitions(Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
     Topic(Result<(WriteId, WriteOutcome), GivenUp>),
+    Assignment(Result<(WriteId, WriteOutcome), GivenUp>),
     Config(Result<(WriteId, WriteOutcome), GivenUp>),
     Notices(Result<ConfigNotices, GivenUp>),
     /// Patience with the leaders' confirmation has ended.
@@ -68,6 +71,7 @@ enum Waiter {
     Failed(oneshot::Sender<Result<(), Condition>>),
     Drain(oneshot::Sender<Result<DrainProgress, Condition>>),
     Elect(oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
+    Reassign(oneshot::Sender<Result<(), Condition>>),
 }
 
 pub(super) struct Owner<Z> {
@@ -80,6 +84,9 @@ pub(super) struct Owner<Z> {
     partition_multis: usize,
     topic_writes_waiting: VecDeque<WriteTopic>,
     topic_writes: usize,
+    /// As the partitions': one of each topic is open.
+    assignment_writes_waiting: VecDeque<WriteAssignment>,
+    assignment_writes: usize,
     /// As the partitions': one of each topic is open.
     config_writes_waiting: VecDeque<WriteConfig>,
     config_writes: usize,
@@ -129,6 +136,8 @@ impl<Z: ZooKeeper> Owner<Z> {
             partition_multis: 0,
             topic_writes_waiting: VecDeque::new(),
             topic_writes: 0,
+            assignment_writes_waiting: VecDeque::new(),
+            assignment_writes: 0,
             config_writes_waiting: VecDeque::new(),
             config_writes: 0,
             reading_brokers: false,
@@ -271,6 +280,16 @@ impl<Z: ZooKeeper> Owner<Z> {
                     self.step(event);
                 }
             }
+            TermEvent::Reassign(partition, wish, answer) => {
+                self.waiting.insert(request, Waiter::Reassign(answer));
+                self.step(ControllerEvent::Reassign { request, partition, wish });
+            }
+            TermEvent::Reassignments(answer) => {
+                let _ = answer.send(self.core.reassignments());
+            }
+            TermEvent::Resize(topic, replication_factor, answer) => {
+                let _ = answer.send(self.core.resized(&topic, replication_factor));
+            }
             TermEvent::Push(ready) => {
                 if let Some(acked) = self.streams.ready(ready) {
                     self.step(acked);
@@ -293,6 +312,13 @@ impl<Z: ZooKeeper> Owner<Z> {
             }
             Done::Topic(outcome) => {
                 self.topic_writes -= 1;
+                match outcome {
+                    Ok((write, outcome)) => self.written(write, outcome),
+                    Err(error) => self.give_up(&error),
+                }
+            }
+            Done::Assignment(outcome) => {
+                self.assignment_writes -= 1;
                 match outcome {
                     Ok((write, outcome)) => self.written(write, outcome),
                     Err(error) => self.give_up(&error),
@@ -389,6 +415,7 @@ impl<Z: ZooKeeper> Owner<Z> {
         self.core.step(self.now(), event, &mut effects);
         let Effects {
             partition_writes,
+            assignment_writes,
             topic_writes,
             config_writes,
             image_changed,
@@ -401,11 +428,15 @@ impl<Z: ZooKeeper> Owner<Z> {
             partitions_answers,
             drain_answers,
             elect_answers,
+            reassign_answers,
             resign,
             notes,
         } = effects;
         let version = self.setting.beginning.epoch_version;
         self.partition_batches.extend(WritePartitions::batches(version, partition_writes));
+        self.assignment_writes_waiting.extend(
+            assignment_writes.into_iter().map(|write| WriteAssignment::new(version, write)),
+        );
         self.topic_writes_waiting
             .extend(topic_writes.into_iter().map(|write| WriteTopic::new(version, write)));
         self.config_writes_waiting
@@ -462,6 +493,11 @@ impl<Z: ZooKeeper> Owner<Z> {
                 let _ = waiter.send(Ok(answer));
             }
         }
+        for (request, answer) in reassign_answers {
+            if let Some(Waiter::Reassign(waiter)) = self.waiting.remove(&request) {
+                let _ = waiter.send(answer);
+            }
+        }
         self.resigned |= resign;
         for note in notes {
             self.log(&note);
@@ -507,6 +543,13 @@ impl<Z: ZooKeeper> Owner<Z> {
             self.topic_writes += 1;
             let client = self.setting.beginning.client.clone();
             self.tasks.spawn(async move { Done::Topic(drive::run(&client, write).await) });
+        }
+        while self.assignment_writes < ASSIGNMENT_WRITES_MAX
+            && let Some(write) = self.assignment_writes_waiting.pop_front()
+        {
+            self.assignment_writes += 1;
+            let client = self.setting.beginning.client.clone();
+            self.tasks.spawn(async move { Done::Assignment(drive::run(&client, write).await) });
         }
         while self.config_writes < CONFIG_WRITES_MAX
             && let Some(write) = self.config_writes_waiting.pop_front()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barnabas_controller_core::{WriteId, WriteOutcome};
 use barnabas_proto::znode::{TopicNode, paths};
-use barnabas_types::{BrokerId, Incarnation, PartitionState, TopicName};
+use barnabas_types::{Assignment, BrokerId, Incarnation, PartitionState, TopicName};
 
 use super::load::{all, nodes};
 use super::partitions::epoch_moved;
@@ -72,7 +72,7 @@ impl GrowTopic {
             return self.refused("the topic's node in ZooKeeper cannot be read; restore it");
         };
         let is_mine = |(index, (assigned, _)): (&i32, &(Vec<BrokerId>, _))| {
-            node.partitions.get(index) == Some(assigned)
+            node.partitions.get(index).is_some_and(|a| a.replicas == *assigned)
         };
         if self.tried && partitions.iter().all(is_mine) {
             return self.done(WriteOutcome::Applied);
@@ -82,7 +82,9 @@ impl GrowTopic {
                 "somebody else has changed its number of partitions in ZooKeeper; it is known after the next election",
             );
         }
-        let added = partitions.iter().map(|(index, (assigned, _))| (*index, assigned.clone()));
+        let added = partitions
+            .iter()
+            .map(|(index, (assigned, _))| (*index, Assignment::settled(assigned.clone())));
         node.partitions.extend(added);
         let mut ops = vec![
             epoch_check(self.epoch_version),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barnabas_controller_core::{TopicWrite, WriteId, WriteOutcome};
 use barnabas_proto::znode::{TopicNode, paths};
-use barnabas_types::{BrokerId, Incarnation, TopicId};
+use barnabas_types::{Assignment, BrokerId, Incarnation, TopicId};
 
 use super::tests::{World, applied_but_reply_lost, lost, state, topic};
 use super::*;
@@ -26,7 +26,8 @@ fn grow(world: &World, first: i32, total: i32) -> WriteTopic {
 
 fn assigned(world: &World) -> BTreeMap<i32, Vec<BrokerId>> {
     let node = world.tree.node("/brokers/topics/t").unwrap();
-    TopicNode::parse(&topic("t"), &node.data).unwrap().partitions
+    let read = TopicNode::parse(&topic("t"), &node.data).unwrap().partitions;
+    read.into_iter().map(|(index, a)| (index, a.replicas)).collect()
 }
 
 fn done(outcome: WriteOutcome) -> Result<(WriteId, WriteOutcome), GivenUp> {
@@ -45,7 +46,7 @@ fn r29_new_partitions_are_loaded_beside_the_old_ones() {
     assert!(before.iter().all(|(index, replicas)| after.get(index) == Some(replicas)));
     let read = world.load().snapshot.topics.remove(&topic("t")).unwrap();
     assert_eq!(read.partitions[&3].state, Some(state(0)));
-    assert_eq!(read.partitions[&3].assigned_replicas, [BrokerId(2), BrokerId(1)]);
+    assert_eq!(read.partitions[&3].assignment.replicas, [BrokerId(2), BrokerId(1)]);
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn what_others_wrote_meanwhile_is_kept_or_refused() {
     let outcome = world.run_with(write, |tree, session, request| {
         let mut node =
             TopicNode::parse(&topic("t"), &tree.node("/brokers/topics/t").unwrap().data).unwrap();
-        node.partitions.insert(0, vec![BrokerId(7), BrokerId(1)]);
+        node.partitions.insert(0, Assignment::settled(vec![BrokerId(7), BrokerId(1)]));
         let path = paths::topic(&topic("t"));
         let set = Op::Set { path, data: node.write(), version: None };
         tree.apply(session, &Request::Multi(vec![set])).unwrap();

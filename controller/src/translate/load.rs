@@ -206,11 +206,12 @@ impl Load {
                 BTreeMap::new()
             }
         };
-        let partitions = read.partitions.iter().map(|(&index, replicas)| {
-            (index, LoadedPartition { assigned_replicas: replicas.clone(), state: None })
+        let partitions = read.partitions.iter().map(|(&index, assignment)| {
+            (index, LoadedPartition { assignment: assignment.clone(), state: None })
         });
         LoadedTopic {
             incarnation: Incarnation { topic_id: read.topic_id, czxid: node.stat.czxid },
+            version: node.stat.version,
             overrides,
             partitions: partitions.collect(),
             deleting: self.marked.contains(name),

@@ -3,6 +3,7 @@
 //! Everything that takes more than one request is a [`Procedure`]: a small machine that says what to ask next. The shell
 //! drives it with awaits, the simulator with its own queue; both run the same code.
 
+mod assignments;
 mod candidate;
 mod configs;
 mod draining;
@@ -16,6 +17,7 @@ mod producer_ids;
 mod tests;
 mod topics;
 
+pub use assignments::{WriteAssignment, assignment_write_ops};
 pub use candidate::{CandidateCall, base_tree_requests, race_ops, registration_of};
 pub use configs::{ConfigNotices, ReadConfigNotices, WriteConfig};
 pub use draining::{MarkDraining, Renewed};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    CandidateEffect, CandidateEvent, ConfigWrite, PartitionWrite, SessionId, TopicWrite, WriteId,
-    WriteOutcome,
+    AssignmentWrite, CandidateEffect, CandidateEvent, ConfigWrite, PartitionWrite, SessionId,
+    TopicWrite, WriteId, WriteOutcome,
 };
 use barnabas_proto::znode::{self, BrokerNode, paths};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, DirectoryId, Incarnation, LeaderEpoch,
-    PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
+    Assignment, BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, DirectoryId, Incarnation,
+    LeaderEpoch, PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
 };
 
 use super::*;
@@ -131,6 +131,21 @@ fn write(id: u64, index: i32, expected: i32) -> PartitionWrite {
 
 fn batch(world: &World, writes: Vec<PartitionWrite>) -> WritePartitions {
     WritePartitions::batches(world.epoch_version, writes).remove(0)
+}
+
+/// Partition 0 of `t`, of two partitions, on the way to brokers 2 and 3.
+fn assign(topic_version: i32, expected: i32) -> AssignmentWrite {
+    let settled = Assignment::settled(vec![BrokerId(1), BrokerId(2)]);
+    let moving = settled.towards(&[BrokerId(2), BrokerId(3)], Some(9));
+    AssignmentWrite {
+        write: WriteId(5),
+        partition: TopicPartition { topic: topic("t"), partition: 0 },
+        topic_id: TopicId([1; 16]),
+        topic_version,
+        assignments: BTreeMap::from([(0, moving), (1, settled)]),
+        expected: PartitionEpoch(expected),
+        state: state(expected + 1),
+    }
 }
 
 fn registration() -> BrokerNode {
@@ -577,4 +592,62 @@ fn no_producer_id_is_given_twice() {
         tree.apply(session, request)
     };
     assert_eq!(world.run_with(TakeProducerIds::new(BrokerId(1)), other), Ok(4000..5000));
+}
+
+#[test]
+fn r18_assignment_and_state_are_one_write() {
+    let mut world = World::new();
+    world.create("t", 2);
+    let write = assign(0, 0);
+    let outcome = world.run(WriteAssignment::new(world.epoch_version, write.clone()));
+    assert_eq!(outcome, Ok((WriteId(5), WriteOutcome::Applied)));
+    let read = &world.load().snapshot.topics[&topic("t")];
+    assert_eq!(read.version, 1);
+    assert_eq!(read.partitions[&0].assignment, write.assignments[&0]);
+    assert_eq!(read.partitions[&1].assignment, write.assignments[&1]);
+    assert_eq!(read.partitions[&0].state, Some(state(1)));
+}
+
+#[test]
+fn r18_another_version_of_either_node_is_a_conflict() {
+    let mut world = World::new();
+    world.create("t", 2);
+    let settled = || Assignment::settled(vec![BrokerId(1), BrokerId(2)]);
+    let both = BTreeMap::from([(0, settled()), (1, settled())]);
+    let proposal = batch(&world, vec![write(1, 0, 0)]);
+    world.run(proposal).unwrap();
+    let stale_state = WriteAssignment::new(world.epoch_version, assign(0, 0));
+    let found = WriteOutcome::AssignmentConflict { topic: Some((0, both)), now: Some(state(1)) };
+    assert_eq!(world.run(stale_state), Ok((WriteId(5), found)));
+    let good = WriteAssignment::new(world.epoch_version, assign(0, 1));
+    assert_eq!(world.run(good), Ok((WriteId(5), WriteOutcome::Applied)));
+    let stale_topic = WriteAssignment::new(world.epoch_version, assign(0, 2));
+    let Ok((_, WriteOutcome::AssignmentConflict { topic: Some((1, _)), now })) =
+        world.run(stale_topic)
+    else {
+        panic!("no conflict");
+    };
+    assert_eq!(now, Some(state(2)));
+    world.run(WriteTopic::new(world.epoch_version, delete("t"))).unwrap();
+    let gone = WriteAssignment::new(world.epoch_version, assign(1, 2));
+    let nothing = WriteOutcome::AssignmentConflict { topic: None, now: None };
+    assert_eq!(world.run(gone), Ok((WriteId(5), nothing)));
+}
+
+#[test]
+fn r18_an_unknown_outcome_is_found_out() {
+    for network in [applied_but_reply_lost, lost] {
+        let mut world = World::new();
+        world.create("t", 2);
+        let write = WriteAssignment::new(world.epoch_version, assign(0, 0));
+        let outcome = world.run_with(write, network);
+        assert_eq!(outcome, Ok((WriteId(5), WriteOutcome::Applied)));
+        assert_eq!(world.load().snapshot.topics[&topic("t")].version, 1, "once");
+    }
+    let mut world = World::new();
+    world.create("t", 2);
+    let late = WriteAssignment::new(world.epoch_version, assign(0, 0));
+    world.elect();
+    assert_eq!(world.run_with(late, lost), Ok((WriteId(5), WriteOutcome::Fenced)));
+    assert_eq!(world.load().snapshot.topics[&topic("t")].version, 0);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{TopicWrite, WriteId, WriteOutcome};
 use barnabas_proto::znode::{self, TopicNode, paths};
-use barnabas_types::{BrokerId, PartitionState, TopicId, TopicName};
+use barnabas_types::{Assignment, BrokerId, PartitionState, TopicId, TopicName};
 
 use super::grow::{GrowTopic, Growth};
 use super::load::{all, nodes};
@@ -24,9 +24,10 @@ pub fn topic_create_ops(
     overrides: &BTreeMap<String, String>,
     partitions: &BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
 ) -> Vec<Op> {
-    let assignment =
-        partitions.iter().map(|(&index, (replicas, _))| (index, replicas.clone())).collect();
-    let node = TopicNode { topic_id, partitions: assignment };
+    let assignments = partitions
+        .iter()
+        .map(|(&index, (replicas, _))| (index, Assignment::settled(replicas.clone())));
+    let node = TopicNode { topic_id, partitions: assignments.collect() };
     let mut ops = vec![
         epoch_check(epoch_version),
         create(paths::topic(name), node.write()),

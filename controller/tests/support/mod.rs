@@ -117,6 +117,13 @@ impl BrokerControl for Service {
         });
         Ok(tonic::Response::new(ReceiverStream::new(outgoing)))
     }
+
+    async fn describe_followers(
+        &self,
+        _request: tonic::Request<v1::DescribeFollowersRequest>,
+    ) -> Result<tonic::Response<v1::DescribeFollowersResponse>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this broker has no replicas"))
+    }
 }
 
 fn note(told: &mut Told, update: StateUpdate) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use barnabas_types::{
     BrokerEpoch, BrokerId, BrokerImage, CleanupPolicy, ControllerEpoch, FlushMode, Incarnation,
-    LeaderEpoch, Partition, PartitionEpoch, PartitionState, Ratio, TimestampType, TopicConfig,
-    TopicImage, TopicName,
+    LeaderEpoch, Moving, Partition, PartitionEpoch, PartitionState, Ratio, TimestampType,
+    TopicConfig, TopicImage, TopicName,
 };
 
 use super::{
@@ -154,16 +154,43 @@ impl TryFrom<&v1::TopicConfig> for TopicConfig {
     }
 }
 
+impl v1::Partition {
+    /// The message for a partition.
+    #[must_use]
+    pub fn of(index: i32, partition: &Partition) -> Self {
+        let ids = |of: &[BrokerId]| of.iter().map(|id| id.0).collect();
+        Self {
+            index,
+            assigned_replicas: ids(&partition.assigned_replicas),
+            offline_replicas: Vec::new(),
+            adding_replicas: ids(&partition.moving.adding),
+            removing_replicas: ids(&partition.moving.removing),
+            throttle: partition.moving.throttle.unwrap_or(0),
+            state: Some((&partition.state).into()),
+        }
+    }
+
+    /// Index and partition in the message.
+    ///
+    /// # Errors
+    /// [`ConvertError`] that names the field.
+    pub fn read(&self) -> Result<(i32, Partition), ConvertError> {
+        let index = not_negative("partition.index", self.index)?;
+        let read = Partition {
+            assigned_replicas: broker_ids("partition.assigned_replicas", &self.assigned_replicas)?,
+            moving: read_moving(self)?,
+            state: required("partition.state", self.state.as_ref())?.try_into()?,
+        };
+        Ok((index, read))
+    }
+}
+
 impl v1::Topic {
     /// The message for a topic, or for the part of it that is in `image`.
     #[must_use]
     pub fn of(name: &TopicName, image: &TopicImage) -> Self {
-        let partitions = image.partitions.iter().map(|(index, partition)| v1::Partition {
-            index: *index,
-            assigned_replicas: partition.assigned_replicas.iter().map(|id| id.0).collect(),
-            offline_replicas: Vec::new(),
-            state: Some((&partition.state).into()),
-        });
+        let partitions =
+            image.partitions.iter().map(|(index, partition)| v1::Partition::of(*index, partition));
         Self {
             name: name.to_string(),
             incarnation: Some((&image.incarnation).into()),
@@ -180,14 +207,7 @@ impl v1::Topic {
     pub fn read(&self) -> Result<(TopicName, TopicImage), ConvertError> {
         let mut partitions = BTreeMap::new();
         for partition in &self.partitions {
-            let index = not_negative("partition.index", partition.index)?;
-            let read = Partition {
-                assigned_replicas: broker_ids(
-                    "partition.assigned_replicas",
-                    &partition.assigned_replicas,
-                )?,
-                state: required("partition.state", partition.state.as_ref())?.try_into()?,
-            };
+            let (index, read) = partition.read()?;
             if partitions.insert(index, read).is_some() {
                 return Err(ConvertError::new("partition.index", format!("{index} stands twice")));
             }
@@ -200,6 +220,22 @@ impl v1::Topic {
         };
         Ok((topic_name("topic.name", &self.name)?, image))
     }
+}
+
+/// Both lists name assigned replicas only.
+fn read_moving(partition: &v1::Partition) -> Result<Moving, ConvertError> {
+    let part = |field, ids: &[i32]| {
+        let read = broker_ids(field, ids)?;
+        match read.iter().find(|id| !partition.assigned_replicas.contains(&id.0)) {
+            Some(id) => Err(ConvertError::new(field, format!("broker {id} is not assigned"))),
+            None => Ok(read),
+        }
+    };
+    Ok(Moving {
+        adding: part("partition.adding_replicas", &partition.adding_replicas)?,
+        removing: part("partition.removing_replicas", &partition.removing_replicas)?,
+        throttle: Some(partition.throttle).filter(|limit| *limit > 0),
+    })
 }
 
 impl v1::Broker {
@@ -260,7 +296,13 @@ mod tests {
             controller_epoch: ControllerEpoch(3),
             isr: vec![(BrokerId(1), BrokerEpoch(-1)), (BrokerId(2), BrokerEpoch(9))],
         };
-        let partition = Partition { assigned_replicas: vec![BrokerId(1), BrokerId(2)], state };
+        let moving = Moving {
+            adding: vec![BrokerId(2)],
+            removing: vec![BrokerId(1)],
+            throttle: Some(1_000_000),
+        };
+        let partition =
+            Partition { assigned_replicas: vec![BrokerId(1), BrokerId(2)], moving, state };
         let image = TopicImage {
             incarnation: Incarnation { topic_id: TopicId([8; 16]), czxid: 77 },
             config: TopicConfig { min_insync_replicas: 2, ..TopicConfig::default() },
@@ -279,13 +321,15 @@ mod tests {
     #[test]
     fn hostile_topics_are_refused_by_field() {
         type Change = fn(&mut v1::Topic);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 10] = [
             ("topic.name", |t| t.name = "../x".into()),
             ("topic.incarnation", |t| t.incarnation = None),
             ("incarnation.topic_id", |t| t.incarnation.as_mut().unwrap().topic_id = vec![1; 15]),
             ("partition.index", |t| t.partitions[0].index = -1),
             ("partition.index", |t| t.partitions[0].index = 1),
             ("partition.assigned_replicas", |t| t.partitions[0].assigned_replicas = vec![1, 1]),
+            ("partition.adding_replicas", |t| t.partitions[0].adding_replicas = vec![3]),
+            ("partition.removing_replicas", |t| t.partitions[0].removing_replicas = vec![1, 1]),
             ("leader", |t| t.partitions[0].state.as_mut().unwrap().leader = -2),
             ("config.min_insync_replicas", |t| t.config.as_mut().unwrap().min_insync_replicas = 0),
         ];

@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, LeaderEpoch, PartitionEpoch,
-    PartitionState, TopicId, TopicName, TopicPartition,
+    Assignment, BrokerEpoch, BrokerId, ConfigEntity, ControllerEpoch, LeaderEpoch, Moving,
+    PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
 };
 use serde_json::{Value, json};
 
 use super::json::{Fields, ZnodeError, numeric_key};
 use super::paths;
 
-/// What `/brokers/topics/T` says: id and assignment (version 3).
+/// What `/brokers/topics/T` says: id and assignment (version 3), moves that are under way included (KIP-455).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicNode {
     /// The topic's id.
     pub topic_id: TopicId,
     /// Assigned replicas by partition; indexes are dense from 0.
-    pub partitions: BTreeMap<i32, Vec<BrokerId>>,
+    pub partitions: BTreeMap<i32, Assignment>,
 }
+
+/// A field of our own, which Kafka's readers skip: the throttle of a move goes with the move, in the same write.
+const THROTTLES: &str = "reassignment_throttles";
 
 /// Most replicas of one partition that are read.
 const REPLICAS_MAX: usize = 1000;
@@ -27,20 +30,27 @@ impl TopicNode {
     /// The node's content.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let partitions: BTreeMap<String, Vec<i32>> = self
-            .partitions
-            .iter()
-            .map(|(index, replicas)| (index.to_string(), replicas.iter().map(|b| b.0).collect()))
-            .collect();
-        json!({
+        let of = |part: fn(&Assignment) -> &Vec<BrokerId>| -> BTreeMap<String, Vec<i32>> {
+            let named = self.partitions.iter().filter(|(_, a)| !part(a).is_empty());
+            named
+                .map(|(index, a)| (index.to_string(), part(a).iter().map(|b| b.0).collect()))
+                .collect()
+        };
+        let mut node = json!({
             "version": 3,
             "topic_id": self.topic_id.to_string(),
-            "partitions": partitions,
-            "adding_replicas": {},
-            "removing_replicas": {},
-        })
-        .to_string()
-        .into_bytes()
+            "partitions": of(|a| &a.replicas),
+            "adding_replicas": of(|a| &a.moving.adding),
+            "removing_replicas": of(|a| &a.moving.removing),
+        });
+        let limited = self.partitions.iter().filter_map(|(index, a)| {
+            a.moving.throttle.map(|limit| (index.to_string(), json!(limit)))
+        });
+        let throttles: serde_json::Map<String, Value> = limited.collect();
+        if !throttles.is_empty() {
+            node[THROTTLES] = Value::Object(throttles);
+        }
+        node.to_string().into_bytes()
     }
 
     /// Reads the node of topic `name`.
@@ -62,7 +72,12 @@ impl TopicNode {
             if replicas.is_empty() {
                 return Err(fields.error(&field, "no replica"));
             }
-            partitions.insert(index, replicas);
+            let moving = Moving {
+                adding: move_of(&fields, "adding_replicas", key)?,
+                removing: move_of(&fields, "removing_replicas", key)?,
+                throttle: throttle_of(&fields, key),
+            };
+            partitions.insert(index, Assignment { replicas, moving }.tolerant());
         }
         let dense =
             partitions.keys().copied().eq(0..i32::try_from(partitions.len()).unwrap_or(i32::MAX));
@@ -71,6 +86,23 @@ impl TopicNode {
         }
         Ok(Self { topic_id, partitions })
     }
+}
+
+/// The replicas that a move adds to a partition, or removes; none if the node does not say (Kafka before 2.4).
+fn move_of(fields: &Fields<'_>, part: &str, key: &str) -> Result<Vec<BrokerId>, ZnodeError> {
+    match fields.optional(part) {
+        None => Ok(Vec::new()),
+        Some(_) => match fields.object(part)?.get(key) {
+            None => Ok(Vec::new()),
+            Some(value) => broker_ids(fields, &format!("{part}.{key}"), value),
+        },
+    }
+}
+
+/// A limit that makes no sense is none: it must not keep the topic from being read.
+fn throttle_of(fields: &Fields<'_>, key: &str) -> Option<u64> {
+    let limits = fields.optional(THROTTLES)?.as_object()?;
+    limits.get(key)?.as_u64().filter(|limit| *limit > 0)
 }
 
 /// Content of a partition's state node. The partition epoch is the node's version and not part of it.
@@ -244,9 +276,52 @@ mod tests {
         let replicas = || vec![BrokerId(2), BrokerId(1)];
         let node = TopicNode {
             topic_id: TopicId([4; 16]),
-            partitions: (0..12).map(|index| (index, replicas())).collect(),
+            partitions: (0..12).map(|index| (index, Assignment::settled(replicas()))).collect(),
         };
         assert_eq!(TopicNode::parse(&name(), &node.write()), Ok(node));
+    }
+
+    #[test]
+    fn a_move_reads_back_as_written_and_leaves_nothing_behind() {
+        let settled = Assignment::settled(vec![BrokerId(1), BrokerId(2)]);
+        let moving = settled.towards(&[BrokerId(2), BrokerId(3)], Some(5000));
+        let mut node = TopicNode {
+            topic_id: TopicId([4; 16]),
+            partitions: BTreeMap::from([(0, settled), (1, moving.clone())]),
+        };
+        assert_eq!(TopicNode::parse(&name(), &node.write()), Ok(node.clone()));
+        let json: Value = serde_json::from_slice(&node.write()).unwrap();
+        assert_eq!(json["partitions"], json!({"0": [1, 2], "1": [2, 3, 1]}));
+        assert_eq!(json["adding_replicas"], json!({"1": [3]}));
+        assert_eq!(json["removing_replicas"], json!({"1": [1]}));
+        node.partitions.insert(1, moving.arrived());
+        let json: Value = serde_json::from_slice(&node.write()).unwrap();
+        assert_eq!(json.get(THROTTLES), None, "the throttle goes with the move");
+        assert_eq!(json["adding_replicas"], json!({}));
+    }
+
+    #[test]
+    fn what_kafka_wrote_about_a_move_is_understood() {
+        let read = |extra: Value| {
+            let mut node = json!({
+                "version": 3, "topic_id": TopicId([1; 16]).to_string(),
+                "partitions": {"0": [3, 1, 2]},
+            });
+            for (field, value) in extra.as_object().unwrap() {
+                node[field] = value.clone();
+            }
+            let parsed = TopicNode::parse(&name(), node.to_string().as_bytes()).unwrap();
+            parsed.partitions[&0].clone()
+        };
+        assert_eq!(read(json!({})).moving, Moving::default());
+        let kafka = read(json!({"adding_replicas": {"0": [3]}, "removing_replicas": {"0": [2]}}));
+        assert_eq!(kafka.target(), vec![BrokerId(3), BrokerId(1)]);
+        assert_eq!(kafka.original(), vec![BrokerId(1), BrokerId(2)]);
+        let odd = read(json!({
+            "adding_replicas": {"0": [8], "7": [1]}, "removing_replicas": {"0": [1, 2, 3]},
+            "reassignment_throttles": {"0": "much"},
+        }));
+        assert_eq!(odd, Assignment::settled(vec![BrokerId(3), BrokerId(1), BrokerId(2)]));
     }
 
     #[test]

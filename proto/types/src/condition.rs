@@ -121,6 +121,9 @@ pub enum Condition {
     /// A manual assignment that cannot be.
     #[error("{0}")]
     InvalidReplicaAssignment(String),
+    /// A move of replicas is to be cancelled or changed, and none is under way (KIP-455).
+    #[error("no reassignment of the partition is under way")]
+    NoReassignmentInProgress,
     /// A topic setting that is unknown or has a bad value.
     #[error("{0}")]
     InvalidConfig(String),

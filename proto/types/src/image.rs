@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    BrokerEpoch, BrokerId, BrokerSettings, ControllerEpoch, Incarnation, LeaderEpoch,
-    PartitionEpoch, TopicName, TopicPartition,
+    Assignment, BrokerEpoch, BrokerId, BrokerSettings, ControllerEpoch, Incarnation, LeaderEpoch,
+    Moving, PartitionEpoch, TopicName, TopicPartition,
 };
 
 /// When a produce request is answered.
@@ -192,10 +192,20 @@ impl PartitionState {
 /// One partition: who holds it and its state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Partition {
-    /// Assigned replicas (AR); the first is the preferred leader.
+    /// Assigned replicas (AR); the first is the preferred leader. During a move (KIP-455) those of both its ends.
     pub assigned_replicas: Vec<BrokerId>,
+    /// The move that is under way.
+    pub moving: Moving,
     /// Leader, epochs and ISR.
     pub state: PartitionState,
+}
+
+impl Partition {
+    /// Its replicas and the move that is under way.
+    #[must_use]
+    pub fn assignment(&self) -> Assignment {
+        Assignment { replicas: self.assigned_replicas.clone(), moving: self.moving.clone() }
+    }
 }
 
 /// One live broker, as registered.
@@ -375,7 +385,8 @@ mod tests {
             partition_epoch: PartitionEpoch(partition_epoch),
             ..PartitionState::default()
         };
-        let partition = Partition { assigned_replicas: vec![BrokerId(1)], state };
+        let partition =
+            Partition { assigned_replicas: vec![BrokerId(1)], state, ..Partition::default() };
         TopicImage {
             incarnation: Incarnation { topic_id: TopicId([1; 16]), czxid },
             partitions: BTreeMap::from([(0, partition)]),

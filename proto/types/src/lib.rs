@@ -2,6 +2,7 @@
 //!
 //! Every other crate imports this one; it imports nothing of the project, does no I/O and knows no format.
 
+mod assignment;
 pub mod broker_settings;
 mod condition;
 mod ids;
@@ -12,6 +13,7 @@ mod names;
 mod nearest;
 pub mod topic_config;
 
+pub use assignment::{Assignment, Moving};
 pub use broker_settings::{BrokerSettings, ConfigEntity};
 pub use condition::Condition;
 pub use ids::{

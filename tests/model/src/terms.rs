@@ -8,8 +8,8 @@ use barnabas_controller_core::{
 };
 use barnabas_replica::ProposalOutcome;
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, LeaderEpoch, Now, PartitionEpoch,
-    TopicConfig,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, LeaderEpoch, Now,
+    PartitionEpoch, TopicConfig,
 };
 
 use crate::mutation::Mutation;
@@ -199,11 +199,12 @@ impl Protocol {
             }
         }
         let loaded = LoadedPartition {
-            assigned_replicas: (0..BROKERS).map(id_of).collect(),
+            assignment: Assignment::settled((0..BROKERS).map(id_of).collect()),
             state: Some(self.loaded_node(w).state()),
         };
         let topic = LoadedTopic {
             incarnation: LIFE,
+            version: 0,
             overrides: BTreeMap::new(),
             partitions: BTreeMap::from([(0, loaded)]),
             deleting: false,

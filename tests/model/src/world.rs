@@ -81,7 +81,11 @@ impl Node {
     /// As the cores know it, with the assignment.
     #[must_use]
     pub fn partition(&self) -> Partition {
-        Partition { assigned_replicas: (0..BROKERS).map(id_of).collect(), state: self.state() }
+        Partition {
+            assigned_replicas: (0..BROKERS).map(id_of).collect(),
+            state: self.state(),
+            ..Partition::default()
+        }
     }
 
     /// From what a core says.

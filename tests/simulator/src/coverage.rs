@@ -17,6 +17,16 @@ macro_rules! reached {
 }
 
 reached! {
+    /// A move of replicas began, or got another target.
+    MoveBegan = "move began",
+    /// A move that was under way got another target, or was cancelled.
+    MoveTurned = "move turned",
+    /// A move ended.
+    MoveEnded = "move ended",
+    /// A move ended under a controller that had found it.
+    MoveTakenOver = "move taken over",
+    /// A replica that had left was deleted.
+    ReplicaLeft = "replica left",
     /// A partition got another leader.
     Failover = "failover",
     /// A follower cut its log by epoch.

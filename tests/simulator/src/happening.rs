@@ -1,6 +1,6 @@
 //! Everything that the scheduler can deliver: to the ensemble, to a process, to the clients, to the hand that breaks things.
 
-use barnabas_controller_core::{AlterPartition, ReplicaReport, RequestId, SessionId};
+use barnabas_controller_core::{AlterPartition, Reassign, ReplicaReport, RequestId, SessionId};
 use barnabas_replica::{FetchAnswer, FollowerFetch, IsrProposal};
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, ClusterDelta, Condition, ConfigEntity, ControllerEpoch,
@@ -148,6 +148,8 @@ pub enum Input {
     AddPartition { name: TopicName },
     /// An operator wants another `flush.mode`.
     SwitchFlushMode { entity: ConfigEntity, mode: FlushMode },
+    /// An operator wants replicas moved.
+    Reassign { partition: TopicPartition, wish: Reassign },
     /// The controller waits no longer for leaders to confirm settings.
     ConfirmationDue { term: ControllerEpoch, request: RequestId },
     /// A draining broker acts.

@@ -67,11 +67,15 @@ pub enum Mutation {
     DrainKeptById,
     /// A broker is told that it may stop before the stored states are without it (against R26).
     StopGrantedEarly,
+    /// A move ends when some of its target is in the ISR (against R20).
+    FinishEarly,
+    /// A replica that is being added and no longer wanted leaves at once (against R21).
+    NewcomerDroppedAtOnce,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 32] = [
+    pub const ALL: [(&'static str, Mutation); 34] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -104,6 +108,8 @@ impl Mutation {
         ("drain-in-memory-only", Mutation::DrainInMemoryOnly),
         ("drain-kept-by-id", Mutation::DrainKeptById),
         ("stop-granted-early", Mutation::StopGrantedEarly),
+        ("finish-early", Mutation::FinishEarly),
+        ("newcomer-dropped-at-once", Mutation::NewcomerDroppedAtOnce),
     ];
 
     /// The mutation of that name.

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_controller_core::{
-    ConfigWrite, ControllerNode, PartitionWrite, RegistrationNode, SessionId,
+    AssignmentWrite, ConfigWrite, ControllerNode, PartitionWrite, RegistrationNode, SessionId,
 };
 use barnabas_types::topic_config::{Naming, tolerant};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, ConfigEntity, ControllerEpoch, DirectoryId,
-    Incarnation, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName, TopicPartition,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, ConfigEntity, ControllerEpoch,
+    DirectoryId, Incarnation, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName,
+    TopicPartition,
 };
 
 use crate::mutation::Mutation;
@@ -26,8 +27,10 @@ pub struct TopicNode {
     pub config_version: i32,
     /// How often the settings in force have changed.
     pub config_changes: u32,
+    /// Version of the topic's node.
+    pub version: i32,
     /// Assignment and state node.
-    pub partitions: BTreeMap<i32, (Vec<BrokerId>, PartitionState)>,
+    pub partitions: BTreeMap<i32, (Assignment, PartitionState)>,
 }
 
 /// `/brokers/ids/N`.
@@ -82,6 +85,10 @@ pub enum Request {
     WritePartition { fence: Fence, write: PartitionWrite },
     /// Reads the epoch node and the state node, to resolve an unknown outcome.
     ReadPartition { fence: Fence, write: PartitionWrite },
+    /// A conditional write of a topic's node and a state node.
+    WriteAssignment { fence: Fence, write: AssignmentWrite },
+    /// Reads the epoch node and both, to resolve an unknown outcome.
+    ReadAssignment { fence: Fence, write: AssignmentWrite },
     /// Creates a topic.
     CreateTopic { fence: Fence, creation: Creation },
     /// Reads the epoch node and the topic, to resolve an unknown outcome.
@@ -111,6 +118,8 @@ impl Request {
             Self::ConfirmGrant { fence, .. }
             | Self::WritePartition { fence, .. }
             | Self::ReadPartition { fence, .. }
+            | Self::WriteAssignment { fence, .. }
+            | Self::ReadAssignment { fence, .. }
             | Self::CreateTopic { fence, .. }
             | Self::ReadCreated { fence, .. }
             | Self::GrowTopic { fence, .. }
@@ -394,6 +403,15 @@ impl Store {
                 }
                 Answer::State(self.state(&write.partition).map(|(_, state)| state.clone()))
             }
+            Request::WriteAssignment { fence, write } => self.write_assignment(*fence, write),
+            Request::ReadAssignment { fence, write } => {
+                if self.is_fenced(*fence) {
+                    return Answer::EpochMoved;
+                }
+                let topic = self.topics.get(&write.partition.topic);
+                let of_life = topic.filter(|t| t.incarnation.topic_id == write.topic_id);
+                Answer::Topic(of_life.cloned(), false)
+            }
             Request::CreateTopic { fence, creation } => self.create_topic(*fence, creation),
             Request::ReadCreated { fence, creation } => {
                 if self.is_fenced(*fence) {
@@ -533,6 +551,35 @@ impl Store {
         Answer::Done
     }
 
+    fn write_assignment(&mut self, fence: Fence, write: &AssignmentWrite) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        let unchecked = self.mutation == Some(Mutation::NoWriteChecks);
+        let Some(topic) = self.topics.get_mut(&write.partition.topic) else {
+            return Answer::NoNode;
+        };
+        let Some((_, state)) = topic.partitions.get(&write.partition.partition) else {
+            return Answer::NoNode;
+        };
+        let version = state.partition_epoch;
+        let fits = topic.version == write.topic_version && version == write.expected;
+        if !fits && !unchecked {
+            return Answer::BadVersion;
+        }
+        topic.version += 1;
+        for (index, (assignment, state)) in &mut topic.partitions {
+            let written = write.assignments.get(index);
+            assignment.clone_from(written.expect("the node names every partition"));
+            if *index == write.partition.partition {
+                state.clone_from(&write.state);
+                state.partition_epoch = PartitionEpoch(version.0 + 1);
+            }
+        }
+        self.zxid += 1;
+        Answer::Done
+    }
+
     fn write_config(&mut self, fence: Fence, write: &ConfigWrite, version: i32) -> Answer {
         if self.is_fenced(fence) {
             return Answer::EpochMoved;
@@ -602,7 +649,14 @@ impl Store {
             overrides: creation.overrides.clone(),
             config_version: 0,
             config_changes: 0,
-            partitions: creation.partitions.clone(),
+            version: 0,
+            partitions: creation
+                .partitions
+                .iter()
+                .map(|(index, (replicas, state))| {
+                    (*index, (Assignment::settled(replicas.clone()), state.clone()))
+                })
+                .collect(),
         };
         self.topics.insert(creation.name.clone(), node);
         Answer::Created(czxid)
@@ -619,7 +673,11 @@ impl Store {
         if topic.partitions.len() as i32 != growth.first {
             return Answer::BadVersion;
         }
-        topic.partitions.extend(growth.partitions.clone());
+        topic.version += 1;
+        let settled = growth.partitions.iter().map(|(index, (replicas, state))| {
+            (*index, (Assignment::settled(replicas.clone()), state.clone()))
+        });
+        topic.partitions.extend(settled);
         self.zxid += 1;
         Answer::Done
     }

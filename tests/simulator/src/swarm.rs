@@ -3,6 +3,7 @@
 use barnabas_types::{FlushMode, TopicConfig};
 
 use crate::prng::Prng;
+use crate::world::BROKERS;
 
 /// Something done to the world on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +56,17 @@ pub enum Operation {
     ElectUnclean,
     /// An operator changes a topic's `flush.mode`.
     SwitchFlushMode,
+    /// An operator moves a partition's replicas, also in the middle of a move.
+    Reassign,
+    /// An operator cancels a move.
+    CancelMove,
 }
 
 /// One run's mix.
 #[derive(Clone, Debug)]
 pub struct Swarm {
+    /// How many brokers there are: 3, or more where replicas move.
+    pub brokers: usize,
     /// Operations and their weights.
     pub operations: Vec<(Operation, u64)>,
     /// Mean time between operations.
@@ -165,7 +172,8 @@ impl Swarm {
         }
         let quiet = |prng: &mut Prng, max| if prng.chance(400) { 0 } else { prng.range(1, max) };
         let sync = prng.chance(350);
-        let drawn = Self {
+        let mut swarm = Self {
+            brokers: BROKERS,
             operations,
             operation_interval_ms: prng.range(20, 150),
             produce_interval_ms: prng.range(3, 25),
@@ -191,7 +199,16 @@ impl Swarm {
             lag_time_max_ms: prng.range(80, 240),
             only_shutdowns: false,
         };
-        if only_shutdowns { drawn.of_shutdowns() } else { drawn }
+        if only_shutdowns {
+            return swarm.of_shutdowns();
+        }
+        // Last, and in some of the runs only: the others are what they were without moves.
+        if prng.chance(350) {
+            swarm.brokers += prng.range(0, 2) as usize;
+            swarm.operations.push((O::Reassign, prng.range(4, 20)));
+            swarm.operations.push((O::CancelMove, prng.range(0, 6)));
+        }
+        swarm
     }
 
     /// The same world without any fault but brokers that are told to stop, and elections.
@@ -214,6 +231,7 @@ impl Swarm {
     #[must_use]
     pub fn quiet() -> Self {
         Self {
+            brokers: BROKERS,
             operations: vec![(Operation::CreateTopic, 1)],
             operation_interval_ms: 50,
             produce_interval_ms: 10,

@@ -61,4 +61,6 @@ planted! {
     r25_drains_that_outlive_the_registration_are_found: DrainKeptById within 300,
     r26_stops_that_are_granted_early_are_found: StopGrantedEarly within 300,
     r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
+    r20_moves_that_end_early_are_found: FinishEarly within 100,
+    r21_newcomers_dropped_at_once_are_found: NewcomerDroppedAtOnce within 300,
 }

@@ -23,6 +23,7 @@ mod main_job;
 mod partitions;
 #[cfg(target_os = "linux")]
 mod power_cuts;
+mod reassign;
 #[cfg(target_os = "linux")]
 mod recovery;
 #[cfg(target_os = "linux")]

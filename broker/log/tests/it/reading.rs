@@ -49,6 +49,22 @@ fn check_every_range(log: &Log) {
 }
 
 #[test]
+fn the_bytes_from_an_offset_on_are_those_of_its_batch_and_all_behind_it() {
+    let world = World::new("bytes-from", TINY);
+    let (_dir, mut log) = world.start();
+    varied(&mut log, 40);
+    assert!(log.segment_count() > 5);
+    let all = batches(&read_all(&log, log.log_start(), 1 << 20));
+    for from in log.log_start().0..log.log_end().0 {
+        let wanted = all.iter().filter(|h| h.last_offset() >= from).map(|h| h.size() as u64);
+        assert_eq!(log.bytes_from(Offset(from)).unwrap(), wanted.sum::<u64>(), "from {from}");
+    }
+    assert_eq!(log.bytes_from(log.log_end()).unwrap(), 0);
+    assert_eq!(log.bytes_from(log.log_start()).unwrap(), log.size_bytes());
+    assert!(log.bytes_from(Offset(log.log_end().0 + 1)).is_err());
+}
+
+#[test]
 fn every_range_of_a_log_with_many_segments() {
     let world = World::new("ranges", TINY);
     let (dir, mut log) = world.start();

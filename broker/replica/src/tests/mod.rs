@@ -55,6 +55,7 @@ fn push(leader: i32, leader_epoch: i32, partition_epoch: i32, isr: &[i32]) -> St
         incarnation: LIFE,
         partition: Partition {
             assigned_replicas: vec![BrokerId(1), BrokerId(2), BrokerId(3)],
+            moving: Default::default(),
             state: PartitionState {
                 leader: (leader >= 0).then_some(BrokerId(leader)),
                 leader_epoch: LeaderEpoch(leader_epoch),

@@ -180,7 +180,7 @@ impl Agent {
             controller_epoch: self.controller_epoch,
             broker_epoch: mine,
             incarnation,
-            partition: Partition { assigned_replicas: Vec::new(), state },
+            partition: Partition { state, ..Partition::default() },
             min_insync_replicas: 1,
             flush_mode: barnabas_types::FlushMode::Async,
         };

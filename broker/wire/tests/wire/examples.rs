@@ -34,6 +34,8 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::CreatePartitions => frame(version, &create_partitions()),
         ApiKey::ElectLeaders => frame(version, &elect_leaders(version)),
         ApiKey::IncrementalAlterConfigs => frame(version, &incremental_alter_configs()),
+        ApiKey::AlterPartitionReassignments => frame(version, &alter_partition_reassignments()),
+        ApiKey::ListPartitionReassignments => frame(version, &list_partition_reassignments()),
         ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
     }
 }
@@ -251,6 +253,33 @@ fn elect_leaders(version: i16) -> ElectLeadersRequest {
     topic.partitions = vec![0, 3];
     request.topic_partitions = Some(vec![topic]);
     request.timeout_ms = 9000;
+    request
+}
+
+fn alter_partition_reassignments() -> AlterPartitionReassignmentsRequest {
+    use alter_partition_reassignments_request::{ReassignablePartition, ReassignableTopic};
+    let mut request = AlterPartitionReassignmentsRequest::default();
+    request.timeout_ms = 30_000;
+    let mut topic = ReassignableTopic::default();
+    topic.name = "orders".into();
+    for replicas in [Some(vec![1, 2, 4]), None] {
+        let mut partition = ReassignablePartition::default();
+        partition.partition_index = i32::from(replicas.is_none());
+        partition.replicas = replicas;
+        topic.partitions.push(partition);
+    }
+    request.topics.push(topic);
+    request
+}
+
+fn list_partition_reassignments() -> ListPartitionReassignmentsRequest {
+    use list_partition_reassignments_request::ListPartitionReassignmentsTopics;
+    let mut request = ListPartitionReassignmentsRequest::default();
+    request.timeout_ms = 30_000;
+    let mut topic = ListPartitionReassignmentsTopics::default();
+    topic.name = "orders".into();
+    topic.partition_indexes = vec![0, 1];
+    request.topics = Some(vec![topic]);
     request
 }
 

@@ -3,7 +3,7 @@
 use barnabas_wire::{SERVED, api_versions_response, api_versions_unsupported, reply};
 
 /// key, lowest, highest version.
-const ADVERTISED: [[u8; 6]; 15] = [
+const ADVERTISED: [[u8; 6]; 17] = [
     [0, 0, 0, 0, 0, 9],
     [0, 1, 0, 4, 0, 12],
     [0, 2, 0, 1, 0, 7],
@@ -19,6 +19,8 @@ const ADVERTISED: [[u8; 6]; 15] = [
     [0, 37, 0, 0, 0, 3],
     [0, 43, 0, 0, 0, 2],
     [0, 44, 0, 0, 0, 1],
+    [0, 45, 0, 0, 0, 0],
+    [0, 46, 0, 0, 0, 0],
 ];
 
 fn framed(body: &[u8]) -> Vec<u8> {
@@ -27,7 +29,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn api_versions_0_to_2_in_golden_bytes() {
-    let v0 = [&[0, 0, 0, 7, 0, 0, 0, 0, 0, 15][..], &ADVERTISED.concat()].concat();
+    let v0 = [&[0, 0, 0, 7, 0, 0, 0, 0, 0, 17][..], &ADVERTISED.concat()].concat();
     assert_eq!(reply(7, 0, &api_versions_response()).unwrap(), framed(&v0));
     let v1 = [&v0[..], &[0, 0, 0, 0]].concat();
     assert_eq!(reply(7, 1, &api_versions_response()).unwrap(), framed(&v1));
@@ -37,13 +39,13 @@ fn api_versions_0_to_2_in_golden_bytes() {
 #[test]
 fn api_versions_3_has_header_0_and_empty_tag_sections() {
     let entries: Vec<u8> = ADVERTISED.iter().flat_map(|e| e.iter().copied().chain([0])).collect();
-    let v3 = [&[0, 0, 0, 7, 0, 0, 16][..], &entries, &[0, 0, 0, 0, 0]].concat();
+    let v3 = [&[0, 0, 0, 7, 0, 0, 18][..], &entries, &[0, 0, 0, 0, 0]].concat();
     assert_eq!(reply(7, 3, &api_versions_response()).unwrap(), framed(&v3));
 }
 
 #[test]
 fn an_unsupported_api_versions_is_answered_in_version_0_with_error_35_and_the_list() {
-    let v0 = [&[0, 0, 0, 7, 0, 35, 0, 0, 0, 15][..], &ADVERTISED.concat()].concat();
+    let v0 = [&[0, 0, 0, 7, 0, 35, 0, 0, 0, 17][..], &ADVERTISED.concat()].concat();
     assert_eq!(api_versions_unsupported(7).unwrap(), framed(&v0));
     assert_eq!(ADVERTISED.len(), SERVED.len());
 }

@@ -45,7 +45,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         [&fetch_v11_head[..], &[0; 4], &[0xff; 4], &[0, 0, 0, 1, 0, 1, b't'], &MAX].concat();
     let fifty_million =
         [&[0xff, 0xff, 0, 1, 0, 0, 0, 1][..], &50_000_000_i32.to_be_bytes()].concat();
-    let table: [(ApiKey, i16, Vec<u8>); 18] = [
+    let table: [(ApiKey, i16, Vec<u8>); 20] = [
         (ApiKey::Produce, 8, produce_v8),
         (ApiKey::Produce, 9, produce_v9),
         (ApiKey::Produce, 8, produce_nested),
@@ -64,6 +64,8 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         (ApiKey::CreatePartitions, 0, MAX.to_vec()),
         (ApiKey::ElectLeaders, 0, MAX.to_vec()),
         (ApiKey::IncrementalAlterConfigs, 1, varint_max.to_vec()),
+        (ApiKey::AlterPartitionReassignments, 0, [&[0, 0, 0, 1][..], &varint_max[..]].concat()),
+        (ApiKey::ListPartitionReassignments, 0, [&[0, 0, 0, 1][..], &varint_max[..]].concat()),
     ];
     for (key, version, body) in table {
         let error = read(frame(key, version, &body)).expect_err("an unbacked count");

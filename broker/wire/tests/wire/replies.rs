@@ -75,6 +75,48 @@ fn metadata_topics_and_versions_are_written_at_every_version() {
 }
 
 #[test]
+fn moves_are_written_at_every_version() {
+    round_trip::<AlterPartitionReassignmentsRequest>(
+        ApiKey::AlterPartitionReassignments,
+        |_| {
+            use alter_partition_reassignments_response::{
+                ReassignablePartitionResponse, ReassignableTopicResponse,
+            };
+            let mut response = AlterPartitionReassignmentsResponse::default();
+            let mut topic = ReassignableTopicResponse::default();
+            topic.name = "orders".into();
+            let mut partition = ReassignablePartitionResponse::default();
+            partition.partition_index = 3;
+            partition.error_code = 85;
+            partition.error_message = Some("none".into());
+            topic.partitions.push(partition);
+            response.responses.push(topic);
+            response
+        },
+        AlterPartitionReassignmentsResponse::default,
+    );
+    round_trip::<ListPartitionReassignmentsRequest>(
+        ApiKey::ListPartitionReassignments,
+        |_| {
+            use list_partition_reassignments_response::{
+                OngoingPartitionReassignment, OngoingTopicReassignment,
+            };
+            let mut response = ListPartitionReassignmentsResponse::default();
+            let mut topic = OngoingTopicReassignment::default();
+            topic.name = "orders".into();
+            let mut partition = OngoingPartitionReassignment::default();
+            partition.replicas = vec![4, 2, 1];
+            partition.adding_replicas = vec![4];
+            partition.removing_replicas = vec![1];
+            topic.partitions.push(partition);
+            response.topics.push(topic);
+            response
+        },
+        ListPartitionReassignmentsResponse::default,
+    );
+}
+
+#[test]
 fn settings_are_written_at_every_version() {
     round_trip::<DescribeConfigsRequest>(
         ApiKey::DescribeConfigs,

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    AlterPartition, Controller, ControllerEvent, CreatePartitions, CreateTopic, Defaults, Effects,
-    LoadedPartition, LoadedTopic, PartitionWrite, ReplicaReport, RequestId, Snapshot, WriteOutcome,
+    AlterPartition, AssignmentWrite, Controller, ControllerEvent, CreatePartitions, CreateTopic,
+    Defaults, Effects, LoadedPartition, LoadedTopic, PartitionWrite, Reassign, ReplicaReport,
+    RequestId, Snapshot, WriteOutcome,
 };
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FailedReplicas, Incarnation, LeaderEpoch,
-    Now, Offset, Partition, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName,
-    TopicPartition, invariants,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FailedReplicas, Incarnation,
+    LeaderEpoch, Now, Offset, Partition, PartitionEpoch, PartitionState, TopicConfig, TopicId,
+    TopicName, TopicPartition, invariants,
 };
 
 pub(crate) const TERM: ControllerEpoch = ControllerEpoch(7);
@@ -69,11 +70,12 @@ pub(crate) fn incarnation(czxid: i64) -> Incarnation {
 
 pub(crate) fn topic(assigned: &[i32], states: &[Option<PartitionState>]) -> LoadedTopic {
     let partition = |state: &Option<PartitionState>| LoadedPartition {
-        assigned_replicas: assigned.iter().map(|i| b(*i)).collect(),
+        assignment: Assignment::settled(assigned.iter().map(|i| b(*i)).collect()),
         state: state.clone(),
     };
     LoadedTopic {
         incarnation: incarnation(100),
+        version: 0,
         overrides: BTreeMap::new(),
         partitions: (0..).zip(states.iter().map(partition)).collect(),
         deleting: false,
@@ -107,6 +109,8 @@ pub(crate) fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 pub(crate) struct Term {
     pub(crate) core: Controller,
     pub(crate) open: Vec<PartitionWrite>,
+    /// Assignments to write, likewise.
+    pub(crate) assigning: Vec<AssignmentWrite>,
     next_request: u64,
 }
 
@@ -117,7 +121,12 @@ impl Term {
             default_replication_factor: 2,
             topic: TopicConfig::default(),
         };
-        Self { core: Controller::new(b(1), TERM, defaults), open: Vec::new(), next_request: 1 }
+        Self {
+            core: Controller::new(b(1), TERM, defaults),
+            open: Vec::new(),
+            assigning: Vec::new(),
+            next_request: 1,
+        }
     }
 
     /// A term over one topic `t` with partition 0, AR as given; `Loaded` is done.
@@ -149,8 +158,11 @@ impl Term {
         self.core.step(Now(0), event, &mut effects);
         for write in &effects.partition_writes {
             let assigned = &self.partition_of(&write.partition).assigned_replicas;
-            let written =
-                Partition { assigned_replicas: assigned.clone(), state: write.state.clone() };
+            let written = Partition {
+                assigned_replicas: assigned.clone(),
+                state: write.state.clone(),
+                ..Partition::default()
+            };
             assert!(invariants::i8_isr_within_assignment(&written), "I8: {write:?}");
             assert_eq!(write.state.controller_epoch, TERM, "I9");
             assert_eq!(write.state.partition_epoch.0, write.expected.0 + 1);
@@ -160,7 +172,40 @@ impl Term {
             );
             self.open.push(write.clone());
         }
+        for write in &effects.assignment_writes {
+            let assignment = &write.assignments[&write.partition.partition];
+            let written = Partition {
+                assigned_replicas: assignment.replicas.clone(),
+                moving: assignment.moving.clone(),
+                state: write.state.clone(),
+            };
+            assert!(invariants::i8_isr_within_assignment(&written), "I8: {write:?}");
+            assert_eq!(write.state.partition_epoch.0, write.expected.0 + 1, "R18");
+            let shown = self.partition_of(&write.partition);
+            let left = |b: &BrokerId| !assignment.replicas.contains(b);
+            if shown.assigned_replicas.iter().any(left) {
+                let ids = write.state.isr_ids();
+                assert!(assignment.replicas.iter().all(|b| ids.contains(b)), "F: {write:?}");
+                assert!(!assignment.moving.is_under_way(), "R20: {write:?}");
+                assert!(write.state.leader_epoch > shown.state.leader_epoch, "R20: {write:?}");
+            }
+            let same_topic = |o: &AssignmentWrite| o.partition.topic == write.partition.topic;
+            assert!(!self.assigning.iter().any(same_topic), "one write of a topic: {write:?}");
+            assert!(self.open.iter().all(|o| o.partition != write.partition), "{write:?}");
+            self.assigning.push(write.clone());
+        }
         effects
+    }
+
+    /// The next assignment write ends so.
+    pub(crate) fn assigned(&mut self, outcome: WriteOutcome) -> Effects {
+        let write = self.assigning.remove(0).write;
+        self.step(ControllerEvent::Written { write, outcome })
+    }
+
+    pub(crate) fn reassign(&mut self, at: TopicPartition, wish: Reassign) -> Effects {
+        let request = self.request();
+        self.step(ControllerEvent::Reassign { request, partition: at, wish })
     }
 
     pub(crate) fn partition_of(&self, at: &TopicPartition) -> &Partition {

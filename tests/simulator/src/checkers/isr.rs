@@ -47,8 +47,11 @@ impl Checkers {
                 ),
             );
         }
-        let partition =
-            Partition { assigned_replicas: write.assigned.to_vec(), state: after.clone() };
+        let partition = Partition {
+            assigned_replicas: write.assigned.to_vec(),
+            state: after.clone(),
+            ..Partition::default()
+        };
         if !invariants::i8_isr_within_assignment(&partition) {
             self.broken("I8", format!("{}: {after:?} of {:?}", life.0, write.assigned));
         }

@@ -23,10 +23,15 @@ pub fn judge(world: &World) -> Option<String> {
             let Some(leader) = state.leader else {
                 return Some(format!("{shown} has no leader: {state:?}"));
             };
-            if state.isr.len() != assigned.len() {
+            if assigned.moving.is_under_way() {
+                return Some(format!("{shown} is being moved: {assigned:?}"));
+            }
+            if state.isr.len() != assigned.replicas.len() {
                 return Some(format!("{shown} has ISR {:?}", state.isr));
             }
-            if let Some(text) = replicas(world, name, *index, leader, &topic.incarnation) {
+            if let Some(text) =
+                replicas(world, name, *index, (leader, &assigned.replicas), &topic.incarnation)
+            {
                 return Some(format!("{shown}: {text}"));
             }
         }
@@ -38,7 +43,7 @@ fn replicas(
     world: &World,
     topic: &barnabas_types::TopicName,
     partition: i32,
-    leader: barnabas_types::BrokerId,
+    (leader, assigned): (barnabas_types::BrokerId, &[barnabas_types::BrokerId]),
     incarnation: &barnabas_types::Incarnation,
 ) -> Option<String> {
     let tp = barnabas_types::TopicPartition { topic: topic.clone(), partition };
@@ -46,6 +51,12 @@ fn replicas(
     let nothing = || Some(format!("broker {} has no replica", ix + 1));
     let Some(leading) = world.disks[ix].directories.get(&tp) else { return nothing() };
     for (b, process) in world.processes.iter().enumerate() {
+        if !assigned.contains(&crate::world::id_of(b)) {
+            if process.slots.contains_key(&tp) || world.disks[b].directories.contains_key(&tp) {
+                return Some(format!("broker {} still has a replica", b + 1));
+            }
+            continue;
+        }
         let Some(slot) = process.slots.get(&tp).filter(|s| s.incarnation == *incarnation) else {
             return Some(format!("broker {} has no replica", b + 1));
         };

@@ -169,9 +169,12 @@ impl World {
         }
         if known != Some(topic.incarnation) {
             if known.is_some() {
-                self.drop_replica(b, at, mine, false);
+                // Where the new life has no replica here, the old one goes at once.
+                let assigned = partition.assigned_replicas.contains(&id_of(b));
+                self.drop_replica(b, at, mine, !assigned);
             }
             if !self.open(b, at, topic.incarnation, partition) {
+                self.drop_failed(b, at, topic.incarnation, partition);
                 return;
             }
             self.step_replica(b, at, Event::Registered { broker_epoch: mine });
@@ -193,6 +196,10 @@ impl World {
             },
         };
         self.step_replica(b, at, Event::State(push));
+        let slot = self.processes[b].slots.get(at);
+        if slot.is_some_and(|slot| slot.replica.role() == barnabas_replica::Role::Deleted) {
+            self.forget_replica(b, at);
+        }
     }
 
     /// Opens the replica, unless it is not assigned here or a tombstone is newer (R22b); puts a stray directory away (R28).
@@ -254,6 +261,27 @@ impl World {
         true
     }
 
+    /// A replica that failed and is not open again leaves no directory when it is no longer assigned here. Before the first
+    /// full state nothing is known of the directories; the sweep looks at them.
+    fn drop_failed(
+        &mut self,
+        b: Ix,
+        at: &TopicPartition,
+        incarnation: Incarnation,
+        partition: &Partition,
+    ) {
+        let directory = self.disks[b].directories.get(at);
+        let is_left = directory.is_some_and(|d| d.incarnation == incarnation);
+        let assigned = partition.assigned_replicas.contains(&id_of(b));
+        if is_left && !assigned && self.processes[b].swept {
+            let state = &partition.state;
+            let stone = (incarnation, state.leader_epoch, state.partition_epoch);
+            self.processes[b].tombstones.insert(at.clone(), stone);
+            self.replica_deleted(b, at, incarnation.czxid);
+            self.disks[b].directories.remove(at);
+        }
+    }
+
     /// Ends a replica: nobody is assigned any more, so that its waiters end.
     fn drop_replica(&mut self, b: Ix, at: &TopicPartition, mine: BrokerEpoch, delete: bool) {
         let Some(slot) = self.processes[b].slots.get(at) else { return };
@@ -272,18 +300,29 @@ impl World {
             controller_epoch,
             broker_epoch: mine,
             incarnation,
-            partition: Partition { assigned_replicas: Vec::new(), state },
+            partition: Partition { state, ..Partition::default() },
             min_insync_replicas: 1,
             flush_mode: FlushMode::Async,
         };
         self.step_replica(b, at, Event::State(push));
-        self.processes[b].slots.remove(at);
         if delete {
-            self.note(Some(b), "delete", || at.to_string());
-            let stone = (incarnation, leader_epoch, partition_epoch);
-            self.processes[b].tombstones.insert(at.clone(), stone);
-            self.disks[b].directories.remove(at);
+            self.forget_replica(b, at);
+        } else {
+            self.processes[b].slots.remove(at);
         }
+    }
+
+    /// A replica that has ended goes with its directory; its tombstone stays (R22b).
+    fn forget_replica(&mut self, b: Ix, at: &TopicPartition) {
+        let Some(slot) = self.processes[b].slots.remove(at) else { return };
+        let incarnation = slot.incarnation;
+        let leader_epoch = slot.replica.leader_epoch().unwrap_or_default();
+        let partition_epoch = slot.replica.partition_epoch().unwrap_or(PartitionEpoch(-1));
+        self.note(Some(b), "delete", || at.to_string());
+        let stone = (incarnation, leader_epoch, partition_epoch);
+        self.processes[b].tombstones.insert(at.clone(), stone);
+        self.replica_deleted(b, at, incarnation.czxid);
+        self.disks[b].directories.remove(at);
     }
 
     /// After a full state: replicas and directories of which it does not speak go (R22a).
@@ -308,7 +347,9 @@ impl World {
             return;
         }
         for at in directories {
-            self.disks[b].directories.remove(&at);
+            if let Some(directory) = self.disks[b].directories.remove(&at) {
+                self.replica_deleted(b, &at, directory.incarnation.czxid);
+            }
         }
     }
 

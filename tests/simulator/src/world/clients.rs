@@ -2,7 +2,7 @@
 
 use barnabas_types::{Acks, TopicId, TopicName, TopicPartition};
 
-use super::{BROKERS, World, ix_of};
+use super::{World, ix_of};
 use crate::happening::{Happening, Input, Ix};
 use crate::store::TopicNode;
 
@@ -19,7 +19,7 @@ impl World {
         let next = self.choice.range(1, 2 * mean);
         self.queue.after(next, Happening::Produce);
         let Some(at) = self.some_partition() else { return };
-        let asked = self.choice.index(BROKERS);
+        let asked = self.choice.index(self.swarm.brokers);
         let believed = self.processes[asked]
             .image
             .topics
@@ -29,7 +29,7 @@ impl World {
             .map(ix_of);
         let to = match believed {
             Some(leader) if self.choice.chance(850) => leader,
-            _ => self.choice.index(BROKERS),
+            _ => self.choice.index(self.swarm.brokers),
         };
         let acks = match self.choice.below(10) {
             0 => Acks::None,
@@ -87,7 +87,7 @@ impl World {
     /// An operator asks whoever believes to be controller; after a deposal that may be the wrong one.
     pub(crate) fn some_controller(&mut self) -> Option<Ix> {
         let acting: Vec<Ix> =
-            (0..BROKERS).filter(|b| self.processes[*b].acts_as_controller()).collect();
+            (0..self.swarm.brokers).filter(|b| self.processes[*b].acts_as_controller()).collect();
         if acting.is_empty() {
             return None;
         }

@@ -5,7 +5,7 @@ use barnabas_replica::{Event, WaiterId};
 use barnabas_types::{Condition, FailedReplicas, Offset, TopicPartition};
 
 use super::term::request_id;
-use super::{BROKERS, World, id_of, ix_of};
+use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::mutation::Mutation;
@@ -13,7 +13,7 @@ use crate::mutation::Mutation;
 impl World {
     /// A disk has no room for records; reads, truncations and checkpoints go on.
     pub(crate) fn fill_disk(&mut self) {
-        let b = self.choice.index(BROKERS);
+        let b = self.choice.index(self.swarm.brokers);
         self.disks[b].full = true;
         self.note(Some(b), "disk full", String::new);
         let for_ms = self.choice.range(10, 400);

@@ -9,7 +9,7 @@ use barnabas_types::{
 };
 
 use super::term::request_id;
-use super::{BROKERS, World, id_of, ix_of};
+use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::mutation::Mutation;
@@ -52,7 +52,7 @@ impl World {
 
     /// The fault phase is over: nobody stops any more, nobody stays drained.
     pub(crate) fn end_drains(&mut self) {
-        for b in 0..BROKERS {
+        for b in 0..self.swarm.brokers {
             if self.processes[b].up && self.processes[b].drain.is_some() {
                 self.begin_drain(b, false, false);
             }

@@ -3,7 +3,7 @@
 use barnabas_replica::{Event, Role, WaiterId};
 use barnabas_types::{Condition, Incarnation, Offset, TopicPartition};
 
-use super::{BROKERS, World, ix_of};
+use super::{World, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::mutation::Mutation;
@@ -14,7 +14,7 @@ const DELETION_MS_MAX: u64 = 200;
 impl World {
     /// Retention on some replica wants a part of its log gone, perhaps more than it may have.
     pub(crate) fn retention(&mut self) {
-        let b = self.choice.index(BROKERS);
+        let b = self.choice.index(self.swarm.brokers);
         if !self.processes[b].up || self.processes[b].paused {
             return;
         }
@@ -49,7 +49,7 @@ impl World {
     /// A client asks whom it believes to lead.
     pub(crate) fn ask_to_delete_records(&mut self) {
         let Some(at) = self.some_partition() else { return };
-        let asked = self.choice.index(BROKERS);
+        let asked = self.choice.index(self.swarm.brokers);
         let topic = self.processes[asked].image.topics.get(&at.topic);
         let believed = topic
             .and_then(|topic| topic.partitions.get(&at.partition))

@@ -1,4 +1,4 @@
-//! The world: three brokers, an ensemble, a network, clients and a hand that breaks things, all on one virtual clock.
+//! The world: three to five brokers, an ensemble, a network, clients and a hand that breaks things, all on one virtual clock.
 
 mod agent;
 mod candidacy;
@@ -9,6 +9,7 @@ mod fetching;
 mod flush_mode;
 mod inspect;
 mod log_start;
+mod moves;
 mod operations;
 mod planted;
 mod pushing;
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 pub use script::Told;
 
 use barnabas_controller_core::{Candidate, SessionId};
-use barnabas_types::{BrokerId, DirectoryId, LeaderEpoch, Now, TopicPartition};
+use barnabas_types::{BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Now, TopicPartition};
 
 use crate::checkers::{self, Checkers, Violation};
 use crate::coverage::{Coverage, Reached};
@@ -37,7 +38,7 @@ use crate::store::Store;
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 
-/// Brokers in every world.
+/// Brokers in most worlds; the others have more, so that replicas can move.
 pub const BROKERS: usize = 3;
 
 /// How long the world may take to become well again, in virtual milliseconds.
@@ -108,6 +109,8 @@ pub struct World {
     pub(crate) checkers: Checkers,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
+    /// Under which controller each move that is under way began.
+    pub(crate) move_began: BTreeMap<TopicPartition, ControllerEpoch>,
     /// The fault phase is over.
     pub(crate) healed: bool,
     pub(crate) judged_well: bool,
@@ -144,8 +147,9 @@ impl World {
     pub fn with_swarm(options: Options, swarm: Swarm, trace: Trace) -> Self {
         let seed = options.seed;
         let mut ids = Prng::stream(seed, 5);
+        let brokers = swarm.brokers;
         let disks: Vec<Disk> =
-            (0..BROKERS).map(|_| Disk::new(DirectoryId(ids.bytes16()))).collect();
+            (0..brokers).map(|_| Disk::new(DirectoryId(ids.bytes16()))).collect();
         let processes = disks
             .iter()
             .enumerate()
@@ -167,10 +171,10 @@ impl World {
             session_generation: BTreeMap::new(),
             processes,
             disks,
-            store_link: vec![true; BROKERS],
-            link: vec![vec![true; BROKERS]; BROKERS],
-            clock_ahead_ms: vec![0; BROKERS],
-            store_order: vec![(0, 0); BROKERS],
+            store_link: vec![true; brokers],
+            link: vec![vec![true; brokers]; brokers],
+            clock_ahead_ms: vec![0; brokers],
+            store_order: vec![(0, 0); brokers],
             correlations: 0,
             values: 0,
             demanded: std::collections::BTreeSet::new(),
@@ -180,13 +184,14 @@ impl World {
             checkers: Checkers::default(),
             coverage: Coverage::default(),
             trace,
+            move_began: BTreeMap::new(),
             healed: false,
             judged_well: false,
             deadline_ms: u64::MAX,
             last_words: None,
             answers: None,
         };
-        for broker in 0..BROKERS {
+        for broker in 0..brokers {
             let delay = world.choice.range(0, 60);
             world.queue.after(delay, Happening::Restart { broker });
         }
@@ -223,7 +228,7 @@ impl World {
     #[must_use]
     pub fn controller(&self) -> Option<Ix> {
         let acting: Vec<Ix> =
-            (0..BROKERS).filter(|b| self.processes[*b].acts_as_controller()).collect();
+            (0..self.swarm.brokers).filter(|b| self.processes[*b].acts_as_controller()).collect();
         let [only] = acting[..] else { return None };
         let session = self.processes[only].term.as_ref().map(|t| t.session);
         (self.store.controller.map(|c| c.owner) == session).then_some(only)
@@ -464,6 +469,7 @@ impl World {
             Input::ShutdownOver => self.shutdown_over(b),
             Input::StopNow => self.stop_now(b),
             Input::Elect { partition, unclean } => self.election_asked(b, partition, unclean),
+            Input::Reassign { partition, wish } => self.reassign_asked(b, partition, wish),
             Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }
     }

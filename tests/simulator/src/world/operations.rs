@@ -2,7 +2,7 @@
 
 use barnabas_controller_core::Candidate;
 
-use super::{BROKERS, LIVENESS_MS_MAX, World, id_of, ix_of};
+use super::{LIVENESS_MS_MAX, World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::process::Process;
@@ -48,7 +48,7 @@ impl World {
                 }
             }
             Operation::CrashHost => {
-                let b = self.choice.index(BROKERS);
+                let b = self.choice.index(self.swarm.brokers);
                 self.crash(b, true);
             }
             Operation::Bounce => self.bounce(),
@@ -57,7 +57,7 @@ impl World {
                 if host {
                     self.reach(Reached::PowerCut);
                 }
-                for b in 0..BROKERS {
+                for b in 0..self.swarm.brokers {
                     self.crash(b, host);
                 }
             }
@@ -88,19 +88,20 @@ impl World {
                 }
             }
             Operation::CutStore => {
-                let broker = self.choice.index(BROKERS);
+                let broker = self.choice.index(self.swarm.brokers);
                 self.reach(Reached::Cut);
                 self.cut_store(broker);
                 let for_ms = self.choice.range(5, 2 * self.swarm.session_timeout_ms);
                 self.queue.after(for_ms, Happening::HealStore { broker });
             }
             Operation::CutOneWay => {
-                let from = self.choice.index(BROKERS);
-                let to = (from + 1 + self.choice.index(BROKERS - 1)) % BROKERS;
+                let from = self.choice.index(self.swarm.brokers);
+                let to =
+                    (from + 1 + self.choice.index(self.swarm.brokers - 1)) % self.swarm.brokers;
                 self.cut_link(from, to);
             }
             Operation::JumpClock => {
-                let b = self.choice.index(BROKERS);
+                let b = self.choice.index(self.swarm.brokers);
                 let by_ms = self.choice.range(1, 3 * self.swarm.lag_time_max_ms);
                 self.jump_clock(b, by_ms);
             }
@@ -108,8 +109,10 @@ impl World {
             Operation::DeleteRecords => self.ask_to_delete_records(),
             Operation::FillDisk => self.fill_disk(),
             Operation::SwitchFlushMode => self.ask_to_switch(),
+            Operation::Reassign => self.ask_to_move(),
+            Operation::CancelMove => self.ask_to_cancel(),
             Operation::FailSync => {
-                let b = self.choice.index(BROKERS);
+                let b = self.choice.index(self.swarm.brokers);
                 self.disks[b].sync_fails = true;
             }
             Operation::Shutdown => {
@@ -121,8 +124,8 @@ impl World {
             Operation::ElectPreferred => self.ask_for_election(false),
             Operation::ElectUnclean => self.ask_for_election(true),
             Operation::Isolate => {
-                let b = self.choice.index(BROKERS);
-                for other in (0..BROKERS).filter(|o| *o != b) {
+                let b = self.choice.index(self.swarm.brokers);
+                for other in (0..self.swarm.brokers).filter(|o| *o != b) {
                     self.cut_link(b, other);
                     self.cut_link(other, b);
                 }
@@ -139,8 +142,9 @@ impl World {
     }
 
     pub(crate) fn some_running(&mut self) -> Option<Ix> {
-        let running: Vec<Ix> =
-            (0..BROKERS).filter(|b| self.processes[*b].up && !self.processes[*b].paused).collect();
+        let running: Vec<Ix> = (0..self.swarm.brokers)
+            .filter(|b| self.processes[*b].up && !self.processes[*b].paused)
+            .collect();
         if running.is_empty() {
             return None;
         }
@@ -311,14 +315,14 @@ impl World {
     pub fn heal(&mut self) {
         self.healed = true;
         self.note(None, "heal all", String::new);
-        for b in 0..BROKERS {
+        for b in 0..self.swarm.brokers {
             self.start(b);
             let life = self.processes[b].life;
             self.go_on(b, life);
             self.heal_store(b);
             self.make_room(b);
             self.disks[b].sync_fails = false;
-            for other in 0..BROKERS {
+            for other in 0..self.swarm.brokers {
                 self.link[b][other] = true;
             }
         }

@@ -198,12 +198,13 @@ impl World {
         let partitions = node
             .partitions
             .into_iter()
-            .map(|(index, (assigned_replicas, state))| {
-                (index, LoadedPartition { assigned_replicas, state: Some(state) })
+            .map(|(index, (assignment, state))| {
+                (index, LoadedPartition { assignment, state: Some(state) })
             })
             .collect();
         LoadedTopic {
             incarnation: node.incarnation,
+            version: node.version,
             overrides: node.overrides,
             partitions,
             deleting,
@@ -242,6 +243,9 @@ impl World {
         for write in effects.partition_writes {
             self.write_partition(b, write);
         }
+        for write in effects.assignment_writes {
+            self.write_assignment(b, write);
+        }
         for write in effects.topic_writes {
             self.write_topic(b, write);
         }
@@ -277,6 +281,9 @@ impl World {
         }
         for (_, answers) in effects.elect_answers {
             self.elections_answered(&answers);
+        }
+        for (_, answer) in effects.reassign_answers {
+            self.note(Some(b), "move answer", || format!("{answer:?}"));
         }
         for (_, answer) in effects.create_answers {
             self.note(Some(b), "create answer", || format!("{answer:?}"));

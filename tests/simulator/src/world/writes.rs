@@ -70,6 +70,23 @@ impl World {
                 Answer::State(now) => (write.write, WriteOutcome::Conflict { now }),
                 _ => return,
             },
+            (
+                Request::WriteAssignment { fence, write }
+                | Request::ReadAssignment { fence, write },
+                None,
+            ) => {
+                return self.ask_as_controller(b, Request::ReadAssignment { fence, write });
+            }
+            (Request::WriteAssignment { fence, write }, Some(answer)) => {
+                let Some(outcome) = self.assignment_submitted(b, fence, &write, &answer) else {
+                    return;
+                };
+                (write.write, outcome)
+            }
+            (Request::ReadAssignment { fence, write }, Some(answer)) => {
+                let Some(outcome) = self.assignment_read(b, fence, &write, answer) else { return };
+                (write.write, outcome)
+            }
             (Request::CreateTopic { fence, creation }, None)
             | (Request::ReadCreated { fence, creation }, None) => {
                 return self.ask_as_controller(b, Request::ReadCreated { fence, creation });
@@ -150,7 +167,7 @@ impl World {
             return Some(WriteOutcome::TopicConflict);
         };
         let is_there = |(index, (assigned, _)): (&i32, &(Vec<BrokerId>, _))| {
-            node.partitions.get(index).is_some_and(|(found, _)| found == assigned)
+            node.partitions.get(index).is_some_and(|(found, _)| found.replicas == *assigned)
         };
         if growth.partitions.iter().all(is_there) {
             return Some(WriteOutcome::Applied);
@@ -168,6 +185,13 @@ impl World {
             Request::WritePartition { write, .. } => {
                 self.store.state(&write.partition).map(|(_, state)| state.clone())
             }
+            Request::WriteAssignment { write, .. } => {
+                self.store.state(&write.partition).map(|(_, state)| state.clone())
+            }
+            _ => None,
+        };
+        let assigned = match request {
+            Request::WriteAssignment { write, .. } => self.assignment_of(&write.partition),
             _ => None,
         };
         let removed = match request {
@@ -182,7 +206,11 @@ impl World {
         self.checkers.controller_epoch(self.store.controller_epoch.0);
         match (request, &answer) {
             (Request::WritePartition { fence, write }, Answer::Done) => {
-                self.state_written(fence.epoch, write, before.as_ref());
+                self.state_written(fence.epoch, &write.partition, before.as_ref());
+            }
+            (Request::WriteAssignment { fence, write }, Answer::Done) => {
+                self.state_written(fence.epoch, &write.partition, before.as_ref());
+                self.assignment_written(&write.partition, assigned.as_ref());
             }
             (Request::WriteConfig { write, .. }, Answer::Done) => {
                 for (name, topic) in &self.store.topics {
@@ -271,23 +299,23 @@ impl World {
     fn state_written(
         &mut self,
         writer: ControllerEpoch,
-        write: &PartitionWrite,
+        at: &TopicPartition,
         before: Option<&PartitionState>,
     ) {
-        let Some((topic, after)) = self.store.state(&write.partition) else { return };
+        let Some((topic, after)) = self.store.state(at) else { return };
         let czxid = topic.incarnation.czxid;
         let after = after.clone();
-        let assigned = topic.partitions[&write.partition.partition].0.clone();
+        let assigned = topic.partitions[&at.partition].0.replicas.clone();
         let doubtful = after.leader.is_some_and(|leader| {
             self.store.registrations.get(&leader).is_none_or(|r| {
                 let confirmed = before.and_then(|b| b.isr_epoch_of(leader)) == Some(r.node.epoch);
                 r.image.tail_lost && !confirmed
             })
         });
-        let of = (write.partition.clone(), czxid, after.leader_epoch);
+        let of = (at.clone(), czxid, after.leader_epoch);
         let demanded = self.demanded.contains(&of);
-        self.checkers.without_stopped(&write.partition, &after);
-        self.note(None, "state", || format!("{} {after:?} by {writer}", write.partition));
+        self.checkers.without_stopped(at, &after);
+        self.note(None, "state", || format!("{at} {after:?} by {writer}"));
         let state_write = StateWrite {
             assigned: &assigned,
             before,
@@ -297,7 +325,8 @@ impl World {
             leader_doubtful: doubtful,
             demanded,
         };
-        let kind = self.checkers.state_written(&(write.partition.clone(), czxid), state_write);
+        let kind = self.checkers.state_written(&(at.clone(), czxid), state_write);
+        self.members_have_directories(at, czxid, before, &after);
         let old =
             before.map_or((None, LeaderEpoch(0), 0), |s| (s.leader, s.leader_epoch, s.isr.len()));
         let reached = [
