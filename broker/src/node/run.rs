@@ -198,7 +198,8 @@ async fn life(
 
     wait(&mut shutdown_signal, mark, &running, registration).await;
     tracing::info!(target: "controller", broker = %node.me, "stopping");
-    if let Some(max_wait) = config.controlled_shutdown {
+    // While it recovers nobody depends on it, and the recovery is to be broken off.
+    if let Some(max_wait) = config.controlled_shutdown.filter(|_| agent.serves()) {
         shutdown::drain(&node, max_wait, &mut shutdown_signal).await;
     }
     health.stopping();

@@ -77,6 +77,12 @@ impl AgentHandle {
         let _ = self.sender.send(message).await;
     }
 
+    /// Whether the first state is applied: before that this broker serves nobody.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.storage.opening().is_settled()
+    }
+
     /// Writes the high watermarks and recovery points, if the agent is not busy.
     pub fn checkpoint(&self) {
         // A full queue means that the next checkpoint comes soon enough.
