@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    fn ask_for_move(&mut self, partition: TopicPartition, wish: Reassign) {
+    pub(super) fn ask_for_move(&mut self, partition: TopicPartition, wish: Reassign) {
         let Some(to) = self.some_controller() else { return };
         self.note(Some(to), "move", || format!("{partition} {wish:?}"));
         let delay = self.net.range(1, self.swarm.net_delay_ms_max);

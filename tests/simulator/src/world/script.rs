@@ -1,11 +1,12 @@
 //! What scripts do to the world and ask of it: one fault at a time, at the moment that the script chooses.
 
+use barnabas_controller_core::Reassign;
 use barnabas_replica::Role;
 use barnabas_types::{
     Acks, BrokerId, Condition, Offset, PartitionState, TopicId, TopicName, TopicPartition,
 };
 
-use super::{BROKERS, World, id_of, ix_of};
+use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Happening, Input, Ix};
 use crate::process::Pending;
@@ -64,7 +65,28 @@ impl World {
     #[must_use]
     pub fn is_assembled(&self) -> bool {
         let term = self.controller().and_then(|c| self.processes[c].term.as_ref());
-        term.is_some_and(|term| term.controller.image().brokers.len() == BROKERS)
+        term.is_some_and(|term| term.controller.image().brokers.len() == self.swarm.brokers)
+    }
+
+    /// Asks the controller to move a partition to these brokers.
+    pub fn move_to(&mut self, partition: &TopicPartition, brokers: &[Ix]) {
+        let replicas = brokers.iter().map(|b| id_of(*b)).collect();
+        self.ask_for_move(partition.clone(), Reassign::To { replicas, throttle: None });
+    }
+
+    /// Whether these brokers, in this order, hold the partition, and no move is under way.
+    #[must_use]
+    pub fn is_moved_to(&self, partition: &TopicPartition, brokers: &[Ix]) -> bool {
+        let Some(assignment) = self.assignment_of(partition) else { return false };
+        let ids: Vec<BrokerId> = brokers.iter().map(|b| id_of(*b)).collect();
+        assignment.replicas == ids && !assignment.moving.is_under_way()
+    }
+
+    /// The brokers that hold a partition, in the order of its assignment.
+    #[must_use]
+    pub fn assigned_to(&self, partition: &TopicPartition) -> Vec<Ix> {
+        let replicas = self.assignment_of(partition).map(|a| a.replicas).unwrap_or_default();
+        replicas.into_iter().map(ix_of).collect()
     }
 
     /// Sends one to three records to a broker; the first of them.
@@ -101,7 +123,7 @@ impl World {
 
     /// Nothing passes between a broker and the others, either way (`true`), or everything does again.
     pub fn isolate_broker(&mut self, b: Ix, isolated: bool) {
-        for other in (0..BROKERS).filter(|o| *o != b) {
+        for other in (0..self.swarm.brokers).filter(|o| *o != b) {
             if isolated {
                 self.cut(b, other);
                 self.cut(other, b);
@@ -140,7 +162,7 @@ impl World {
         isr.into_iter().map(ix_of).collect()
     }
 
-    /// Whether every broker is in the ISR under the epoch under which it is registered.
+    /// Whether every broker that holds the partition is in its ISR, under the epoch under which it is registered.
     #[must_use]
     pub fn is_in_sync(&self, partition: &TopicPartition) -> bool {
         let Some(state) = self.stored_state(partition) else { return false };
@@ -148,7 +170,7 @@ impl World {
             let registered = self.store.registrations.get(&id_of(b));
             registered.is_some_and(|r| state.isr_epoch_of(id_of(b)) == Some(r.node.epoch))
         };
-        (0..BROKERS).all(member)
+        self.assigned_to(partition).into_iter().all(member)
     }
 
     /// Whether a broker has taken up the leadership that is stored.

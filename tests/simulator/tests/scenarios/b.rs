@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use barnabas_simulator::{BROKERS, Reached, Swarm};
-use barnabas_types::{Acks, Condition};
+use barnabas_types::{Acks, Condition, TopicName, TopicPartition};
 
 use super::{Stage, quiet, rounds};
 
@@ -155,6 +155,37 @@ fn b7_nobody_leaves_the_isr_without_cause() {
         stage.world.jump_clock(leader, 180);
         stage.elapse(240);
         assert_eq!(shrinks(stage), before, "the time was its clock's alone");
+    });
+}
+
+/// A move to another broker, while that one and the controller die; a wish for a topic that is not there came before it.
+#[test]
+fn b9_a_move_ends_though_controller_and_target_died_on_the_way() {
+    let swarm = Swarm { brokers: 4, ..quiet(2) };
+    rounds(&swarm, |stage| {
+        for _ in 0..5 {
+            stage.produce_acked();
+        }
+        let held = stage.world.assigned_to(&stage.at);
+        let new = (0..4).find(|b| !held.contains(b)).unwrap();
+        let (left, target) = (held[0], [held[1], held[2], new]);
+        let absent = TopicPartition { topic: TopicName::new("absent").unwrap(), partition: 0 };
+        stage.world.move_to(&absent, &target);
+        let at = stage.at.clone();
+        stage.world.move_to(&at, &target);
+        stage.until("the move has begun", |w, at| w.assigned_to(at).len() == 4);
+        stage.elapse(stage.seed % 6);
+        let c = stage.world.controller().unwrap_or(new);
+        stage.world.kill(new, false);
+        stage.world.kill(c, false);
+        stage.elapse(200);
+        stage.world.start(c);
+        stage.world.start(new);
+        stage.until("the move has ended", move |w, at| w.is_moved_to(at, &target));
+        stage.until_isr(3);
+        stage.until("the replica that left is gone", move |w, at| {
+            !w.disks[left].directories.contains_key(at)
+        });
     });
 }
 
