@@ -2,6 +2,7 @@
 
 mod broker;
 mod proxied;
+mod zookeeper;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
-
-use rustix::process::{Pid, Signal, kill_process};
+use barnabas_broker::zookeeper::ZooKeeperServer;
 
 use crate::admin::Admin;
 use crate::ports;
@@ -94,7 +93,8 @@ impl Cluster {
     /// What does not start, with the last line of its log.
     pub async fn start(options: Options) -> Outcome<Self> {
         let directory = fresh_directory()?;
-        let server = ZooKeeperServer::start(&zookeeper_options(&directory, ports::free()?)).await?;
+        let server =
+            ZooKeeperServer::start(&zookeeper::options(&directory, ports::free()?)).await?;
         let mut cluster = Self {
             directory,
             zookeeper_connect: server.address().to_string(),
@@ -267,32 +267,6 @@ impl Cluster {
         self.proxies.get(&id).expect("a proxied cluster")
     }
 
-    /// SIGKILL to ZooKeeper, and waits until it is gone. Its data stay.
-    pub fn stop_zookeeper(&mut self) {
-        self.zookeeper = None;
-    }
-
-    /// Starts ZooKeeper where it was, with the data that it had, and waits until it answers.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub async fn start_zookeeper(&mut self) -> Outcome<()> {
-        let (_, port) = self.zookeeper_connect.rsplit_once(':').ok_or("no port")?;
-        let options = zookeeper_options(&self.directory, port.parse()?);
-        self.zookeeper = Some(ZooKeeperServer::start(&options).await?);
-        Ok(())
-    }
-
-    /// SIGSTOP or SIGCONT to ZooKeeper.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn signal_zookeeper(&self, signal: Signal) -> Outcome<()> {
-        let server = self.zookeeper.as_ref().ok_or("ZooKeeper does not run")?;
-        let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).ok_or("process 0")?;
-        Ok(kill_process(pid, signal)?)
-    }
-
     /// The ZooKeeper process.
     pub fn zookeeper(&mut self) -> Option<&mut ZooKeeperServer> {
         self.zookeeper.as_mut()
@@ -406,15 +380,6 @@ impl Drop for Cluster {
             // What is left over in the temporary folder harms nobody.
             let _ = fs::remove_dir_all(&self.directory);
         }
-    }
-}
-
-fn zookeeper_options(directory: &Path, port: u16) -> ZooKeeperOptions {
-    ZooKeeperOptions {
-        data_dir: directory.join("zookeeper"),
-        port: Some(port),
-        tick_time_ms: 100,
-        force_sync: false,
     }
 }
 
