@@ -37,6 +37,12 @@ const SETTING: Row = Row {
     mutation: None,
 };
 
+/// How many ISR changes are explored. Two process crashes in sync mode have too many interleavings for one; they cost no
+/// flushed record and no written one, so that what async mode keeps through them, with the change, sync mode keeps too.
+fn proposals_of(row: &Row) -> u8 {
+    if row.flush_mode == FlushMode::Sync && row.process_crashes > 1 { 0 } else { row.proposals }
+}
+
 /// A line of the table: what it is about, and what may be lost by fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Line {
@@ -47,15 +53,21 @@ struct Line {
     lost: [bool; FAULTS.len()],
 }
 
-/// Computes the table, as Markdown.
+/// The row that decides a cell of the table.
+fn row_of(acks: Acks, flush_mode: FlushMode, min_insync: u8, unclean: bool, fault: usize) -> Row {
+    let row = Row { acks, flush_mode, min_insync, unclean, ..FAULTS[fault].1 };
+    Row { proposals: proposals_of(&row), ..row }
+}
+
+/// Computes the table, as Markdown. Takes ten minutes or so.
 #[must_use]
 pub fn table(threads: usize) -> String {
     let mut lines = Vec::new();
     for (acks, asked) in [("1", Acks::Leader), ("all", Acks::All)] {
         for (flush, flush_mode) in [("async", FlushMode::Async), ("sync", FlushMode::Sync)] {
             let compute = |min_insync: u8, unclean: bool| {
-                FAULTS.map(|(_, row)| {
-                    let row = Row { acks: asked, flush_mode, min_insync, unclean, ..row };
+                std::array::from_fn(|fault| {
+                    let row = row_of(asked, flush_mode, min_insync, unclean, fault);
                     !find_loss(row, threads).holds()
                 })
             };
@@ -107,4 +119,50 @@ fn render(lines: &[Line]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A cell of a table as it stands in a document: the row that decides it, and whether it says that a record may be lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Settings and fault.
+    pub row: Row,
+    /// What the document says.
+    pub lost: bool,
+}
+
+/// Every cell of the table in `document`; a line for several settings makes several.
+///
+/// # Panics
+/// On a line that the table cannot have.
+#[must_use]
+pub fn claims(document: &str) -> Vec<Claim> {
+    let lines = document.lines().skip_while(|line| !line.starts_with("| acks | flush |"));
+    let mut claims = Vec::new();
+    for line in lines.skip(2).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [acks, flush, min_insync, unclean, verdicts @ ..] = &cells[..] else {
+            panic!("no line of the table: {line}")
+        };
+        let acks = match *acks {
+            "0" => continue, // never acknowledged, so never lost
+            "1" => Acks::Leader,
+            "all" => Acks::All,
+            _ => panic!("acks: {line}"),
+        };
+        let mode = if *flush == "sync" { FlushMode::Sync } else { FlushMode::Async };
+        for min_insync in min_insync.split(" or ").map(|n| n.parse().expect("a number")) {
+            for unclean in unclean.split(" or ").map(|word| word == "on") {
+                for (fault, verdict) in verdicts.iter().enumerate() {
+                    let row = row_of(acks, mode, min_insync, unclean, fault);
+                    let lost = match *verdict {
+                        "may be lost" => true,
+                        "**kept**" => false,
+                        _ => panic!("verdict '{verdict}': {line}"),
+                    };
+                    claims.push(Claim { row, lost });
+                }
+            }
+        }
+    }
+    claims
 }

@@ -10,6 +10,8 @@ usage: model-check --quick | --all | --row NAME | --mutations | --loss-table | K
   keys: rec pc hc all su rr te al epochs min isr sync acks unclean lost told late heal (see tests/model/src/row.rs)
 ";
 
+const README: &str = include_str!("../../../README.md");
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -19,8 +21,11 @@ fn main() {
         ["--row", name] => named(name).map_or_else(|| misused(&format!("no row '{name}'")), run),
         ["--mutations"] => mutations(),
         ["--loss-table"] => {
-            print!("{}", losses::table(threads()));
-            true
+            let table = losses::table(threads());
+            print!("{table}");
+            let agrees = README.contains(&table);
+            println!("{}", if agrees { "README.md says the same" } else { "README.md DIFFERS" });
+            agrees
         }
         [] => misused("what to explore?"),
         _ => match Row::read(&words.join(" ")) {
