@@ -44,7 +44,7 @@ where
 
 /// Waits, between two looks at something that takes its time.
 pub(super) fn pause(time: Duration) -> Result<(), CliError> {
-    runtime()?.block_on(tokio::time::sleep(time));
+    runtime()?.block_on(async { tokio::time::sleep(time).await });
     Ok(())
 }
 

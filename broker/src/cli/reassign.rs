@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask, failure, pause, printable};
 use super::table::{print_json, table};
+use super::topic::counted;
 use super::{Asking, CliError};
 
 /// Between two looks of `--wait`.
@@ -63,7 +64,7 @@ pub(super) fn set_replicas(args: SetReplicasArgs) -> Result<(), CliError> {
             _ => failure(&refusal),
         });
     }
-    let failed = answer.results.iter().filter(|result| result.failure.is_some()).count();
+    let failed = answer.results.iter().filter(|result| is_failed(result)).count();
     if !args.asking.json || failed > 0 {
         show_results(&answer.results);
     }
@@ -118,11 +119,19 @@ fn request(args: &SetReplicasArgs) -> Result<AlterPartitionReassignmentsRequest,
     })
 }
 
+/// A move that ended before it could be cancelled or slowed down is no failure: what was asked for is moot.
+fn is_failed(result: &ReassignmentResult) -> bool {
+    result.failure.as_ref().is_some_and(|refusal| refusal.name != "NO_REASSIGNMENT_IN_PROGRESS")
+}
+
 fn show_results(results: &[ReassignmentResult]) {
     for result in results {
         let (topic, partition) = (printable(&result.topic), result.partition);
         match &result.failure {
             None => say!("topic '{topic}' partition {partition}: stored"),
+            Some(_) if !is_failed(result) => {
+                say!("topic '{topic}' partition {partition}: its reassignment is over already");
+            }
             Some(refusal) => eprintln!(
                 "barnabas: topic '{topic}' partition {partition}: {} ({})",
                 printable(&refusal.message),
@@ -141,7 +150,8 @@ fn wait(name: &str, asking: &Asking) -> Result<(), CliError> {
                 failed = 0;
                 let left = all.iter().filter(|listed| listed.topic == name).count();
                 if left != before && !asking.json {
-                    say!("{left} partitions of topic '{}' are under way", printable(name));
+                    let left = counted(i64::try_from(left).unwrap_or(i64::MAX), "partition");
+                    say!("{left} of topic '{}' on the way", printable(name));
                 }
                 before = left;
                 if left == 0 {
