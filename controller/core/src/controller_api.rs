@@ -505,15 +505,15 @@ pub struct Effects {
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
     /// 12. Answers to additions of partitions: how many there are now, or why not.
     pub partitions_answers: Vec<(RequestId, CreatePartitionsAnswer)>,
-    /// 12. Answers to draining brokers.
+    /// 13. Answers to draining brokers.
     pub drain_answers: Vec<(RequestId, Result<DrainProgress, Condition>)>,
-    /// 13. Answers to requests for elections.
+    /// 14. Answers to requests for elections.
     pub elect_answers: Vec<(RequestId, ElectLeadersAnswer)>,
-    /// 14. Answers to wishes to move replicas: the move is stored, or why not.
+    /// 15. Answers to wishes to move replicas: the move is stored, or why not.
     pub reassign_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 14. The term is over (a write was fenced): stop at once.
+    /// 16. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 15. Lines for the state-change log.
+    /// 17. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

@@ -104,6 +104,7 @@ fn unclean(
     };
     let Some((leader, report)) = chosen else {
         let text = match to {
+            Some(to) if view.is_draining(to) => format!("broker {to} is being drained"),
             Some(to) => format!("broker {to} has not told what its replica holds"),
             None => {
                 "no live replica has told what it holds; start a broker that has one".to_owned()

@@ -311,8 +311,14 @@ impl Controller {
                 None => "its state node is gone".to_owned(),
             };
             let damaged = slot.adopt(now).is_err();
-            // Whatever waited there while this one was written is the same, or was refused.
-            slot.wish = slot.wish.take().or(wish.map(Box::new));
+            // Another one may have come while this one was written.
+            let overtaken = match wish {
+                Some(wish) if slot.wish.is_none() => {
+                    slot.wish = Some(Box::new(wish));
+                    None
+                }
+                wish => wish,
+            };
             note(effects, Some(at.clone()), damaged && !deleting, text);
             if let Some(earlier) = proposal
                 && slot.queued.is_none()
@@ -320,6 +326,11 @@ impl Controller {
                 slot.queued = Some(Box::new(earlier));
             } else if let Some(request) = request {
                 effects.alter_answers.push((request, Err(superseded())));
+            }
+            if let Some(wish) = overtaken {
+                let reason = "the partition has changed, and another election of it is under way";
+                let refused = Err(Condition::InvalidUpdateVersion { reason });
+                self.election_ended(at, wish, &refused, effects);
             }
         }
         self.show(at);

@@ -236,6 +236,12 @@ impl Controller {
                 let reason = "somebody else has changed its number of partitions in ZooKeeper; it is known after the next election";
                 self.assignment_refused(at, wish, reason, effects);
             }
+            // Its version is not known either: decided anew, it would meet the same for ever.
+            WriteOutcome::AssignmentConflict { topic: None, now } => {
+                self.assignments_found(at, None, now, effects);
+                let reason = "the topic's node in ZooKeeper is gone or cannot be read; restore it";
+                self.assignment_refused(at, wish, reason, effects);
+            }
             WriteOutcome::AssignmentConflict { topic: found, now } => {
                 let text = "another assignment or state is stored; deciding anew".to_owned();
                 note(effects, Some(at.clone()), false, text);

@@ -360,6 +360,10 @@ impl Controller {
         for request in waiters {
             effects.delete_answers.push((request, answer.clone()));
         }
+        if !gone {
+            // Moves of its replicas have waited for the deletion.
+            self.next_assignments(name, effects);
+        }
     }
 
     fn remove_topic(&mut self, name: &TopicName, effects: &mut Effects) {

@@ -284,6 +284,17 @@ fn an_election_meets_a_conflict_and_is_decided_anew() {
 }
 
 #[test]
+fn of_two_elections_that_a_conflict_meets_both_are_answered() {
+    let mut term = Term::of(brokers(ALL), AR, stored(2, 5, ALL)).0;
+    elect(&mut term, Election::Preferred, None);
+    elect(&mut term, Election::Preferred, Some(PartitionEpoch(10)));
+    let now = Some(PartitionState { partition_epoch: PartitionEpoch(10), ..stored(2, 5, ALL) });
+    let overtaken = term.finish(WriteOutcome::Conflict { now });
+    assert!(matches!(result(&overtaken), Err(Condition::InvalidUpdateVersion { .. })));
+    assert!(result(&term.finish(WriteOutcome::Applied)).is_ok());
+}
+
+#[test]
 fn every_partition_gets_its_own_result() {
     let states = [Some(stored(2, 5, ALL)), Some(stored(1, 5, ALL)), None];
     let mut term = Term::with(brokers(ALL), topic(AR, &states)).0;

@@ -98,6 +98,52 @@ fn r18_conflicts_are_adopted_and_the_wish_is_judged_anew() {
 }
 
 #[test]
+fn r18_a_topic_node_that_cannot_be_read_is_not_written_again_and_again() {
+    let mut term = healthy();
+    term.reassign(at("t", 0), to(&[1, 2, 4]));
+    let unreadable = || {
+        let now = Some(stored(1, 5, ISR));
+        WriteOutcome::AssignmentConflict { topic: None, now }
+    };
+    let effects = term.assigned(unreadable());
+    assert!(matches!(answer(&effects), Err(Condition::InvalidRequest(_))), "{effects:?}");
+    assert!(term.assigning.is_empty());
+    // The end of a move, which nobody waits for.
+    let mut term = moving(&[1, 2]);
+    let effects = term.assigned(unreadable());
+    assert!(said(&effects, "restore it") && term.assigning.is_empty(), "{effects:?}");
+    join(&mut term, ISR);
+    let node = BTreeMap::from([(0, shown(&term).assignment())]);
+    let now = Some(term.state().clone());
+    term.assigned(WriteOutcome::AssignmentConflict { topic: Some((5, node)), now });
+    assert_eq!(term.assigning[0].topic_version, 5, "tried again once something has changed");
+}
+
+#[test]
+fn a_move_that_waited_for_a_deletion_goes_on_if_that_is_refused() {
+    let mut term = healthy();
+    let (name, request) = (name("t"), term.request());
+    let effects = term.step(ControllerEvent::Reassign {
+        request,
+        partition: at("t", 0),
+        wish: to(&[1, 2, 4]),
+    });
+    assert_eq!(effects.assignment_writes.len(), 1);
+    term.reassign(at("t", 0), to(&[1, 2, 5]));
+    let request = term.request();
+    term.step(ControllerEvent::DeleteTopic { request, topic: name });
+    let effects = term.assigned(WriteOutcome::Applied);
+    let write = match &effects.topic_writes[..] {
+        [barnabas_controller_core::TopicWrite::Delete { write, .. }] => *write,
+        other => panic!("{other:?}"),
+    };
+    assert!(term.assigning.is_empty(), "the deletion comes first");
+    let outcome = WriteOutcome::Refused { reason: "too large" };
+    term.step(ControllerEvent::Written { write, outcome });
+    assert_eq!(term.assigning.len(), 1);
+}
+
+#[test]
 fn r18_partitions_of_one_topic_take_turns() {
     let state = || Some(stored(1, 5, ISR));
     let loaded = topic(&[1, 2, 3], &[state(), state(), state()]);

@@ -265,21 +265,13 @@ impl ControllerClient {
     /// # Errors
     /// Nothing was tried; as [`ControllerHandle::reassign`], or as [`Self::alter_partitions`].
     pub async fn reassign(&self, wanted: ReplicaMoves) -> Result<Vec<ReplicaMoved>, Condition> {
-        let deadline = Instant::now() + ELECTION_PATIENCE;
-        loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.reassign(wanted.clone()).await
-            } else {
-                self.forward_reassign(&wanted).await
-            };
-            match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await
-                }
-                Err(Condition::NotController) => return Err(Condition::NoController),
-                answer => return answer,
+        self.patiently(|| async {
+            if self.local.epoch().is_some() {
+                return self.local.reassign(wanted.clone()).await;
             }
-        }
+            self.forward_reassign(&wanted).await
+        })
+        .await
     }
 
     /// The partitions whose replicas are being moved; waits a little while nobody is controller.
@@ -287,21 +279,13 @@ impl ControllerClient {
     /// # Errors
     /// As [`Self::alter_partitions`].
     pub async fn reassignments(&self) -> Result<BTreeMap<TopicPartition, Partition>, Condition> {
-        let deadline = Instant::now() + ELECTION_PATIENCE;
-        loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.reassignments().await
-            } else {
-                self.forward_reassignments().await
-            };
-            match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await
-                }
-                Err(Condition::NotController) => return Err(Condition::NoController),
-                answer => return answer,
+        self.patiently(|| async {
+            if self.local.epoch().is_some() {
+                return self.local.reassignments().await;
             }
-        }
+            self.forward_reassignments().await
+        })
+        .await
     }
 
     /// Until the settings are in this broker's view; they are stored either way.
@@ -431,21 +415,13 @@ impl ControllerClient {
         &self,
         elect: ElectLeaders,
     ) -> Result<ElectLeadersAnswer, Condition> {
-        let deadline = Instant::now() + ELECTION_PATIENCE;
-        loop {
-            let answer = if self.local.epoch().is_some() {
-                self.local.elect_leaders(elect.clone()).await
-            } else {
-                self.forward_elect(&elect).await
-            };
-            match answer {
-                Err(condition) if not_tried(&condition) && Instant::now() < deadline => {
-                    self.look_again().await;
-                }
-                Err(Condition::NotController) => return Err(Condition::NoController),
-                answer => return answer,
+        self.patiently(|| async {
+            if self.local.epoch().is_some() {
+                return self.local.elect_leaders(elect.clone()).await;
             }
-        }
+            self.forward_elect(&elect).await
+        })
+        .await
     }
 
     async fn forward_can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
