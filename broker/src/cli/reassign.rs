@@ -65,9 +65,7 @@ pub(super) fn set_replicas(args: SetReplicasArgs) -> Result<(), CliError> {
         });
     }
     let failed = answer.results.iter().filter(|result| is_failed(result)).count();
-    if !args.asking.json || failed > 0 {
-        show_results(&answer.results);
-    }
+    show_results(&answer.results, args.asking.json);
     if failed > 0 {
         return Err(CliError::Refused(format!(
             "{failed} of {} partitions were not changed",
@@ -124,10 +122,12 @@ fn is_failed(result: &ReassignmentResult) -> bool {
     result.failure.as_ref().is_some_and(|refusal| refusal.name != "NO_REASSIGNMENT_IN_PROGRESS")
 }
 
-fn show_results(results: &[ReassignmentResult]) {
+/// With `json` what was refused, on stderr, and nothing else.
+fn show_results(results: &[ReassignmentResult], json: bool) {
     for result in results {
         let (topic, partition) = (printable(&result.topic), result.partition);
         match &result.failure {
+            _ if json && !is_failed(result) => {}
             None => say!("topic '{topic}' partition {partition}: stored"),
             Some(_) if !is_failed(result) => {
                 say!("topic '{topic}' partition {partition}: its reassignment is over already");

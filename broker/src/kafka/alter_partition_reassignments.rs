@@ -1,7 +1,7 @@
 //! AlterPartitionReassignments (key 45), version 0: KIP-455. Begins, changes or cancels moves of replicas; the controller
 //! decides, any broker takes the request. Each partition has its own answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barnabas_controller::{Reassign, ReplicaMoved, ReplicaMoves};
@@ -47,7 +47,8 @@ fn asked(request: &AlterPartitionReassignmentsRequest) -> Vec<Asked> {
 
 /// Those that are named once. Null replicas: the move that is under way is cancelled.
 fn moves(asked: &[Asked]) -> Vec<(String, i32, Reassign)> {
-    let once = asked.iter().filter(|one| !is_named_twice(asked, one));
+    let twice = named_twice(asked);
+    let once = asked.iter().filter(|one| !twice.contains(&(one.0.as_str(), one.1)));
     once.map(|(topic, partition, replicas)| {
         let wish = match replicas {
             None => Reassign::Cancel,
@@ -61,8 +62,11 @@ fn moves(asked: &[Asked]) -> Vec<(String, i32, Reassign)> {
     .collect()
 }
 
-fn is_named_twice(asked: &[Asked], one: &Asked) -> bool {
-    asked.iter().filter(|other| other.0 == one.0 && other.1 == one.1).nth(1).is_some()
+/// The partitions that the request names more than once. A request may name very many.
+fn named_twice(asked: &[Asked]) -> BTreeSet<(&str, i32)> {
+    let mut named = BTreeSet::new();
+    let all = asked.iter().map(|(topic, partition, _)| (topic.as_str(), *partition));
+    all.filter(|one| !named.insert(*one)).collect()
 }
 
 fn answer(
@@ -79,6 +83,7 @@ fn answer(
         }
     };
     let failed = response.error_code;
+    let named_twice = named_twice(asked);
     let outcomes: BTreeMap<(&str, i32), &Result<(), Condition>> =
         moved.iter().map(|m| ((m.topic.as_str(), m.partition), &m.outcome)).collect();
     for one in asked {
@@ -87,7 +92,7 @@ fn answer(
         entry.partition_index = *partition;
         let twice = || Condition::InvalidRequest("the request names this partition twice".into());
         let outcome = match outcomes.get(&(name.as_str(), *partition)) {
-            _ if is_named_twice(asked, one) => Err(twice()),
+            _ if named_twice.contains(&(name.as_str(), *partition)) => Err(twice()),
             Some(outcome) => (*outcome).clone(),
             None if failed != 0 => Ok(()),
             None => Err(Condition::UnknownOutcome("the controller has not answered")),

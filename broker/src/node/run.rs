@@ -4,6 +4,7 @@
 //! anything is changed. Stop: leaders moved away, connections, logs flushed and closed, clean marker, session (so that "tail whole" is true
 //! before anybody hears of the end).
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -196,11 +197,17 @@ async fn life(
     let (close, closed) = watch::channel(false);
     data.spawn(serve_when_informed(node.clone(), kafka, closed));
 
-    wait(&mut shutdown_signal, mark, &running, registration).await;
-    tracing::info!(target: "controller", broker = %node.me, "stopping");
-    // While it recovers nobody depends on it, and the recovery is to be broken off.
-    if let Some(max_wait) = config.controlled_shutdown.filter(|_| agent.serves()) {
-        shutdown::drain(&node, max_wait, &mut shutdown_signal).await;
+    let stopped = async {
+        let _ = shutdown_signal.wait_for(|stop| *stop != Stop::No).await;
+        tracing::info!(target: "controller", broker = %node.me, "stopping");
+        // While it recovers nobody depends on it, and the recovery is to be broken off.
+        if let Some(max_wait) = config.controlled_shutdown.filter(|_| agent.serves()) {
+            shutdown::drain(&node, max_wait, &mut shutdown_signal).await;
+        }
+    };
+    tokio::select! {
+        () = stopped => {}
+        never = follow_marks(mark, &running, registration) => match never {},
     }
     health.stopping();
     let _ = close.send(true);
@@ -215,24 +222,18 @@ async fn life(
     Ok(())
 }
 
-/// Until the stop; meanwhile a cleared lost-tail mark is put into what the next registration says (R7), and the broker
-/// registers anew after a failed sync (R38).
-async fn wait(
-    shutdown: &mut watch::Receiver<Stop>,
+/// A cleared lost-tail mark is put into what the next registration says (R7), and the broker registers anew after a failed sync
+/// (R38), also while it is being emptied before it stops. Never ends.
+async fn follow_marks(
     mut mark: watch::Receiver<TailMark>,
     running: &Running,
     registration: BrokerNode,
-) {
+) -> Infallible {
     let mut failures = 0;
     loop {
-        let changed = tokio::select! {
-            _ = shutdown.wait_for(|stop| *stop != Stop::No) => return,
-            changed = mark.changed() => changed,
-        };
-        if changed.is_err() {
+        if mark.changed().await.is_err() {
             // The agent has ended; what is left is the stop.
-            let _ = shutdown.wait_for(|stop| *stop != Stop::No).await;
-            return;
+            return std::future::pending().await;
         }
         let mark = *mark.borrow_and_update();
         let next = BrokerNode { tail_lost: mark.lost, ..registration.clone() };
