@@ -11,16 +11,18 @@ use tokio::time::Instant;
 /// partitions that are not being copied never wait.
 #[derive(Default)]
 pub struct Pace {
-    /// Bytes that are not worked off, and since when.
-    debt: Mutex<Option<(u64, Instant)>>,
+    /// Millionths of bytes that are not worked off, and since when: whole bytes would be rounded each time that somebody looks.
+    debt: Mutex<Option<(u128, Instant)>>,
 }
+
+const MILLION: u128 = 1_000_000;
 
 impl Pace {
     /// `bytes` were fetched at `now` by a replica with a limit.
     pub(super) fn fetched(&self, bytes: usize, limit: u64, now: Instant) {
         let mut debt = self.debt.lock().unwrap_or_else(PoisonError::into_inner);
         let left = left_of(*debt, limit, now);
-        *debt = Some((left.saturating_add(bytes as u64), now));
+        *debt = Some((left.saturating_add(bytes as u128 * MILLION), now));
     }
 
     /// How long a replica with this limit must not fetch from `now` on.
@@ -28,16 +30,16 @@ impl Pace {
         let mut debt = self.debt.lock().unwrap_or_else(PoisonError::into_inner);
         let left = left_of(*debt, limit, now);
         *debt = (left > 0).then_some((left, now));
-        Duration::from_millis(left.saturating_mul(1000).div_ceil(limit.max(1)))
+        let micros = left.div_ceil(u128::from(limit.max(1)));
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }
 
 /// What is left at `now` of a debt that shrinks by `limit` a second.
-fn left_of(debt: Option<(u64, Instant)>, limit: u64, now: Instant) -> u64 {
-    let Some((bytes, since)) = debt else { return 0 };
+fn left_of(debt: Option<(u128, Instant)>, limit: u64, now: Instant) -> u128 {
+    let Some((left, since)) = debt else { return 0 };
     let micros = now.saturating_duration_since(since).as_micros();
-    let paid = u128::from(limit) * micros / 1_000_000;
-    bytes.saturating_sub(u64::try_from(paid).unwrap_or(u64::MAX))
+    left.saturating_sub(u128::from(limit).saturating_mul(micros))
 }
 
 #[cfg(test)]
@@ -57,5 +59,16 @@ mod tests {
         assert_eq!(pace.pause(1000, at(4000)), Duration::from_secs(2));
         assert_eq!(pace.pause(1000, at(6000)), Duration::ZERO);
         assert_eq!(pace.pause(1000, at(99_000)), Duration::ZERO, "no credit for idle times");
+    }
+
+    #[test]
+    fn a_debt_is_worked_off_however_often_somebody_looks() {
+        let pace = Pace::default();
+        let begin = Instant::now();
+        pace.fetched(1000, 1000, begin);
+        let looks = (0..=10_000).map(|look| begin + Duration::from_micros(look * 100));
+        let pauses: Vec<Duration> = looks.map(|now| pace.pause(1000, now)).collect();
+        assert_eq!(pauses.first(), Some(&Duration::from_secs(1)));
+        assert_eq!(pauses.last(), Some(&Duration::ZERO));
     }
 }

@@ -131,7 +131,8 @@ impl Controller {
         };
         let min = topic.config.min_insync_replicas;
         let target = wanted.target().len();
-        if u32::try_from(target).unwrap_or(u32::MAX) < min && *wish != Reassign::Cancel {
+        let retargets = matches!(wish, Reassign::To { .. });
+        if u32::try_from(target).unwrap_or(u32::MAX) < min && retargets {
             return Err(Condition::InvalidReplicaAssignment(format!(
                 "{target} replicas are fewer than min.insync.replicas, {min}: no producer with acks=all could ever \
                  succeed; name more brokers, or lower min.insync.replicas first"

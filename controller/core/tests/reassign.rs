@@ -304,6 +304,19 @@ fn r23_fewer_replicas_than_min_insync_are_refused() {
 }
 
 #[test]
+fn r23_is_about_targets_not_about_the_pace_of_a_move_that_is_under_way() {
+    let assignment = Assignment::settled(ids(&[1, 2, 3])).towards(&ids(&[1, 4]), None);
+    let mut loaded = topic(&[1, 2, 3], &[Some(stored(1, 5, ISR))]);
+    loaded.partitions.get_mut(&0).unwrap().assignment = assignment;
+    // The cluster's default was raised meanwhile.
+    loaded.overrides.insert("min.insync.replicas".to_owned(), "3".to_owned());
+    let mut term = Term::with(brokers(LIVE), loaded).0;
+    assert!(answer(&term.reassign(at("t", 0), to(&[1, 5]))).is_err());
+    term.reassign(at("t", 0), Reassign::Throttle(7));
+    assert_eq!(term.assigning[0].assignments[&0].moving.throttle, Some(7));
+}
+
+#[test]
 fn r24_the_longest_log_is_looked_for_in_the_whole_ar() {
     let mut term = moving(&[4, 5]);
     // The last member comes back without its tail; of five replicas only the target's and one other have reported.

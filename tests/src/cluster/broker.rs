@@ -182,8 +182,16 @@ impl Broker {
     /// # Errors
     /// It does not run, or does not end.
     pub async fn terminate(&mut self) -> Outcome<Option<ExitStatus>> {
-        kill_process(self.pid()?, Signal::TERM)?;
+        self.ask_to_stop()?;
         self.until_ended().await
+    }
+
+    /// SIGTERM, without waiting.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn ask_to_stop(&self) -> Outcome<()> {
+        Ok(kill_process(self.pid()?, Signal::TERM)?)
     }
 
     /// SIGSTOP: the process stands still, its sockets stay open.

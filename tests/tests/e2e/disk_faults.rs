@@ -132,6 +132,46 @@ async fn r38_d5_a_failed_sync_is_acknowledged_to_none_of_its_group() -> Outcome<
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r38_a_broker_whose_sync_fails_while_it_is_emptied_registers_with_a_lost_tail()
+-> Outcome<()> {
+    let mut cluster = Cluster::start(Options {
+        brokers: 1,
+        shutdown_wait_ms: 600_000,
+        preload: Preload::Faults,
+        ..Options::default()
+    })
+    .await?;
+    let znodes = cluster.znodes().await?;
+    let configs = [("flush.mode", "sync")];
+    topic(
+        &cluster,
+        NewTopic { name: "t", partitions: 1, replication_factor: 1, configs: &configs },
+    )
+    .await?;
+    until_appended(&cluster, "t", "before").await?;
+    // The only replica keeps it from stopping.
+    cluster.broker(1).ask_to_stop()?;
+    let registration = async |field: &str| {
+        let node = znodes.read("/brokers/ids/1").await.ok().flatten()?;
+        (node.data["barnabas"][field] == true).then_some(node.czxid)
+    };
+    let emptied = wait_for("it is being emptied", SETTLE_MAX, || registration("draining")).await?;
+    let path = format!("path={}/t-0/*.log", cluster.broker(1).log_dir().display());
+    cluster.shim(1).rules(&[&format!("fail:{EIO} sync {path} nth=1")])?;
+    let answer = append(&cluster, "t", "lost").await;
+    assert!(!matches!(answer, Ok(Answer::Appended(_))), "{answer:?}");
+    let anew =
+        wait_for("its registration says so", SETTLE_MAX, || registration("tail_lost")).await?;
+    assert!(anew > emptied);
+    wait_for("it goes on being emptied", SETTLE_MAX, || registration("draining")).await?;
+    cluster.broker(1).terminate().await?;
+    cluster.broker(1).start()?;
+    cluster.until_healed("t", 1).await?;
+    assert_eq!(values(&cluster, "t")?, ["before"]);
+    Ok(())
+}
+
 /// Partitions of a topic that have a directory here.
 fn partitions_in(log_dir: &Path, topic: &str) -> Outcome<BTreeSet<i32>> {
     let mut found = BTreeSet::new();
