@@ -535,7 +535,7 @@ impl ClusterView for ToldView {
 }
 
 /// Three brokers whose gRPC services are those of this crate, over the pushes of this crate.
-async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
+async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
     let mut served = Vec::new();
     let mut brokers = Vec::new();
     for id in 1..=3 {
@@ -566,10 +566,29 @@ async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
     (served, brokers)
 }
 
+/// The same, and each has been told of all three.
+async fn three_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
+    let (mut served, brokers) = three_just_served(memory).await;
+    for broker in &mut served {
+        until(&mut broker.told, |told| told.image.brokers.len() == 3).await;
+    }
+    (served, brokers)
+}
+
+/// Until the controller says that the broker may stop, which is drained under this epoch.
+async fn until_it_may_stop(client: &ControllerClient, epoch: BrokerEpoch) {
+    let asking = async {
+        while !client.drain(epoch, true).await.unwrap().may_stop {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(support::PATIENCE, asking).await.expect("it may not stop in time");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_broker_takes_a_creation_and_the_controller_does_it() {
     let memory = memory();
-    let (served, mut brokers) = three_served(&memory).await;
+    let (served, mut brokers) = three_just_served(&memory).await;
     let (controller, _) = the_controller(&mut brokers).await;
     let elsewhere = (controller + 1) % 3;
     // Asked before the broker may have heard of the controller's address: it waits for the push.
@@ -800,10 +819,7 @@ async fn r25_a_drain_marks_the_registration_through_any_broker_and_the_epoch_sta
         image.brokers[&id].draining && states().all(|s| s.leader != Some(id) && !s.in_isr(id))
     };
     until(&mut served[drained].told, empty).await;
-    let mut may_stop = false;
-    while !may_stop {
-        may_stop = served[drained].client.drain(epoch, true).await.unwrap().may_stop;
-    }
+    until_it_may_stop(&served[drained].client, epoch).await;
     let stale = served[drained].client.drain(BrokerEpoch(before.0 - 1), true).await;
     assert!(matches!(stale, Err(Condition::StaleBrokerEpoch { .. } | Condition::Remote { .. })));
     // What it says of itself goes with the registration.
@@ -823,10 +839,7 @@ async fn r26_a_deposed_controller_lets_nobody_stop() {
     let (served, mut brokers) = three_served(&memory).await;
     let (elected, _) = the_controller(&mut brokers).await;
     let epoch = served[elected].client.mark_draining(true).await.unwrap();
-    let mut may_stop = false;
-    while !may_stop {
-        may_stop = served[elected].client.drain(epoch, true).await.unwrap().may_stop;
-    }
+    until_it_may_stop(&served[elected].client, epoch).await;
     // As if somebody else had been elected, of which this controller has not heard yet.
     memory.with_tree(|tree| {
         let session = tree.open_session();

@@ -26,10 +26,14 @@ pub(super) async fn handle(
 ) -> ElectLeadersResponse {
     let deadline = deadline(request.timeout_ms);
     let image = node.view.image();
+    let named = named(&request);
     let election = match request.election_type {
         PREFERRED => Election::Preferred,
         UNCLEAN => Election::Unclean { to: None },
-        _ => return failed(version, &Condition::InvalidRequest("no such election".to_owned())),
+        _ => {
+            let unknown = Condition::InvalidRequest("no such election".to_owned());
+            return failed(version, named, &unknown);
+        }
     };
     // Names that cannot be are answered here; the controller is asked for the rest.
     let mut results: Results = Vec::new();
@@ -62,7 +66,7 @@ pub(super) async fn handle(
         }
     };
     match answer {
-        Err(condition) => failed(version, &condition),
+        Err(condition) => failed(version, named, &condition),
         Ok(answer) => {
             let answer = answer.into_iter();
             results.extend(
@@ -119,8 +123,18 @@ fn expecting(
     partitions.into_iter().map(one).collect()
 }
 
-fn failed(version: i16, condition: &Condition) -> ElectLeadersResponse {
-    let mut response = ElectLeadersResponse::default();
+/// The partitions that the request names, of legal names or not.
+fn named(request: &ElectLeadersRequest) -> Vec<(String, i32)> {
+    let topics = request.topic_partitions.iter().flatten();
+    let of =
+        topics.flat_map(|topic| topic.partitions.iter().map(|p| (topic.topic.to_string(), *p)));
+    of.collect()
+}
+
+/// Told on both levels, as Kafka does: the first version has no error of the whole request.
+fn failed(version: i16, named: Vec<(String, i32)>, condition: &Condition) -> ElectLeadersResponse {
+    let each = named.into_iter().map(|(topic, p)| (topic, p, Err(condition.clone())));
+    let mut response = response(each.collect());
     if version >= ERROR_VERSION {
         response.error_code = error_code(condition);
     }
@@ -176,7 +190,10 @@ mod tests {
         assert_eq!(codes, [0, 84, 83, 80]);
         for version in 0..=2 {
             reply(1, version, &written).unwrap_or_else(|error| panic!("{error}"));
-            let refused = failed(version, &Condition::NoController);
+            let refused = failed(version, vec![("t".to_owned(), 3)], &Condition::NoController);
+            let told = &refused.replica_election_results[0].partition_result[0];
+            assert_eq!((told.partition_id, told.error_code), (3, 41));
+            assert_eq!(refused.error_code, if version == 0 { 0 } else { 41 });
             reply(1, version, &refused).unwrap_or_else(|error| panic!("{error}"));
         }
     }

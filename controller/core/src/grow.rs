@@ -20,9 +20,16 @@ pub(crate) struct Growing {
     request: RequestId,
     write: WriteId,
     partitions: NewPartitions,
+    /// They were found in the topic's node, whose version is known since: it need not be counted on.
+    found: bool,
 }
 
 impl Growing {
+    /// The topic's node was read meanwhile.
+    pub(crate) fn note_found(&mut self, stored: &BTreeMap<i32, Assignment>) {
+        self.found = self.partitions.keys().all(|index| stored.contains_key(index));
+    }
+
     /// The new partitions' first states.
     pub(crate) fn states(&self) -> impl Iterator<Item = &PartitionState> {
         self.partitions.values().map(|(_, state)| state)
@@ -61,7 +68,8 @@ impl Controller {
         }
         let write = self.begin_write(Target::Grow(name.clone()));
         if let Some(topic) = self.topics.get_mut(&name) {
-            topic.growing = Some(Growing { request, write, partitions: partitions.clone() });
+            let partitions = partitions.clone();
+            topic.growing = Some(Growing { request, write, partitions, found: false });
         }
         let grow = TopicWrite::Grow { write, name, incarnation, first, partitions };
         effects.topic_writes.push(grow);
@@ -122,9 +130,13 @@ impl Controller {
         effects: &mut Effects,
     ) {
         let Some(topic) = self.topics.get_mut(name) else { return };
-        let Some(Growing { request, partitions, .. }) = topic.growing.take() else { return };
+        let Some(growing) = topic.growing.take() else { return };
+        let Growing { request, partitions, found, .. } = growing;
         let condition = match outcome {
             WriteOutcome::Applied => {
+                if !found {
+                    topic.version += 1;
+                }
                 return self.adopt_partitions(name, request, partitions, effects);
             }
             WriteOutcome::Refused { reason } => Condition::InvalidRequest(format!(
@@ -155,7 +167,6 @@ impl Controller {
             self.image.set_partition(name, index, slot.shown());
             topic.slots.insert(index, slot);
         }
-        topic.version += 1;
         let total = length(topic.slots.len());
         let text = format!("topic {name} got more partitions: {}", counted(total));
         note(effects, None, false, text);
@@ -169,7 +180,7 @@ impl Controller {
 
     /// The topic is gone, and with it what was being added.
     pub(crate) fn abandon_growth(&mut self, growing: Option<Growing>, effects: &mut Effects) {
-        let Some(Growing { request, write, partitions }) = growing else { return };
+        let Some(Growing { request, write, partitions, .. }) = growing else { return };
         self.writes.remove(&write);
         for (assigned, _) in partitions.values() {
             self.count_replicas(assigned, false);

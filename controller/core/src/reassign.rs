@@ -298,6 +298,9 @@ impl Controller {
         let mut found = match found {
             Some((version, assignments)) => {
                 topic.version = version;
+                if let Some(growing) = &mut topic.growing {
+                    growing.note_found(&assignments);
+                }
                 assignments
             }
             None => BTreeMap::new(),

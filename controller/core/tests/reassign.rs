@@ -4,7 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use barnabas_controller_core::{ControllerEvent, Effects, LoadedTopic, Reassign, WriteOutcome};
+use barnabas_controller_core::{
+    ControllerEvent, Effects, LoadedTopic, Reassign, TopicWrite, WriteOutcome,
+};
 use barnabas_types::{Assignment, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Partition};
 use common::*;
 
@@ -134,13 +136,35 @@ fn a_move_that_waited_for_a_deletion_goes_on_if_that_is_refused() {
     term.step(ControllerEvent::DeleteTopic { request, topic: name });
     let effects = term.assigned(WriteOutcome::Applied);
     let write = match &effects.topic_writes[..] {
-        [barnabas_controller_core::TopicWrite::Delete { write, .. }] => *write,
+        [TopicWrite::Delete { write, .. }] => *write,
         other => panic!("{other:?}"),
     };
     assert!(term.assigning.is_empty(), "the deletion comes first");
     let outcome = WriteOutcome::Refused { reason: "too large" };
     term.step(ControllerEvent::Written { write, outcome });
     assert_eq!(term.assigning.len(), 1);
+}
+
+#[test]
+fn r18_partitions_that_are_added_meanwhile_are_counted_once() {
+    let mut term = healthy();
+    term.reassign(at("t", 0), to(&[1, 2, 4]));
+    let request = term.request();
+    let event = ControllerEvent::CreatePartitions { request, create: add("t", 2) };
+    let effects = term.step(event);
+    let (write, added) = match &effects.topic_writes[..] {
+        [TopicWrite::Grow { write, partitions, .. }] => (*write, partitions[&1].0.clone()),
+        other => panic!("{other:?}"),
+    };
+    // They come first: the move meets another version of the topic's node.
+    let settled = |replicas| Assignment::settled(replicas);
+    let node = BTreeMap::from([(0, settled(ids(&[1, 2, 3]))), (1, settled(added))]);
+    let now = Some(term.state().clone());
+    term.assigned(WriteOutcome::AssignmentConflict { topic: Some((1, node)), now });
+    assert!(term.assigning.is_empty(), "it waits until they are known");
+    term.step(ControllerEvent::Written { write, outcome: WriteOutcome::Applied });
+    let write = &term.assigning[0];
+    assert_eq!((write.topic_version, write.assignments.len()), (1, 2));
 }
 
 #[test]
@@ -424,7 +448,7 @@ fn a_deletion_waits_for_the_write_that_is_under_way() {
     assert_eq!(effects.topic_writes.len(), 1);
     assert!(term.assigning.is_empty());
     let write = match &effects.topic_writes[0] {
-        barnabas_controller_core::TopicWrite::Delete { write, .. } => *write,
+        TopicWrite::Delete { write, .. } => *write,
         other => panic!("{other:?}"),
     };
     let effects = term.step(ControllerEvent::Written { write, outcome: WriteOutcome::Applied });
