@@ -127,8 +127,9 @@ impl Replica {
 
     /// R35: nothing in common at or above the leader's log start.
     fn reset(&mut self, log_start: Offset, effects: &mut Effects) {
+        // A new copy has nothing to lose.
         effects.note(
-            true,
+            self.log.log_end > self.log.log_start,
             format!(
                 "dropping {} to {}: no common epoch at or above the leader's log start {log_start}",
                 self.log.log_start, self.log.log_end

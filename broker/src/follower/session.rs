@@ -143,8 +143,7 @@ impl<'a> Session<'a> {
             if self.in_flight() == 0 {
                 self.name_outsiders(wait);
             }
-            let urgent = !self.due.is_empty() || !forgotten.is_empty();
-            if self.in_flight() == 0 || (urgent && self.in_flight() < IN_FLIGHT_MAX) {
+            if self.must_tell(&introduced, &forgotten) {
                 if self.in_flight() == 0 {
                     answered = Instant::now();
                 }
@@ -178,6 +177,13 @@ impl<'a> Session<'a> {
 
     fn in_flight(&self) -> usize {
         usize::try_from(self.sent.saturating_sub(self.answered)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a request is to be sent now. What was taken to be told is always told: also of a partition that is not named
+    /// yet, because it rests for its limit. Later it will be named by its index.
+    fn must_tell(&self, introduced: &[IntroducedPartition], forgotten: &[u32]) -> bool {
+        let urgent = !self.due.is_empty() || !introduced.is_empty() || !forgotten.is_empty();
+        self.in_flight() == 0 || (urgent && self.in_flight() < IN_FLIGHT_MAX)
     }
 
     /// Whether something is left that did not fit into the request before.

@@ -227,18 +227,37 @@ async fn i12_a_partition_outside_the_isr_is_named_again_and_again() {
     assert!(session.due.is_empty(), "a refused one waits for its time");
 }
 
+fn limited(limit: u64, isr: &[i32], leader_epoch: i32) -> barnabas_replica::StatePush {
+    let mut pushed = push(2, leader_epoch, isr);
+    pushed.partition.moving.adding = vec![BrokerId(1)];
+    pushed.partition.moving.throttle = Some(limit);
+    pushed
+}
+
+#[tokio::test]
+async fn a_copy_that_must_rest_is_introduced_while_the_leader_holds_a_request() {
+    let (node, disk) = (node(), Disk::new());
+    let fetcher = Fetcher::new(BrokerId(2));
+    let (mut session, _leader) = session(&fetcher, &node).await;
+    fetcher.add(&follower(&disk, &node, 0));
+    next(&mut session);
+    assert!(!session.must_tell(&[], &[]), "the leader holds the request, nothing is new");
+    // Other copies of this broker have used up the limit.
+    node.pace.fetched(1 << 20, 1, Instant::now());
+    let copy = disk.host(&node, tp("t", 1));
+    state(&node, &copy, limited(1, &[2], 1));
+    fetcher.add(&copy);
+    let (introduced, forgotten, _) = session.take_work();
+    assert_eq!((introduced.len(), session.due.len()), (1, 0));
+    assert!(session.must_tell(&introduced, &forgotten), "it will be named by its index");
+}
+
 #[tokio::test]
 async fn a_copy_with_a_limit_pauses_and_nothing_else_does() {
     let (node, disk) = (node(), Disk::new());
     let fetcher = Fetcher::new(BrokerId(2));
     let (mut session, _leader) = session(&fetcher, &node).await;
     let copy = disk.host(&node, tp("t", 0));
-    let limited = |limit: u64, isr: &[i32], leader_epoch: i32| {
-        let mut pushed = push(2, leader_epoch, isr);
-        pushed.partition.moving.adding = vec![BrokerId(1)];
-        pushed.partition.moving.throttle = Some(limit);
-        pushed
-    };
     state(&node, &copy, limited(1, &[2], 1));
     fetcher.add(&copy);
     fetcher.add(&follower(&disk, &node, 1));
