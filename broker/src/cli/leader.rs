@@ -104,7 +104,7 @@ impl ElectArgs {
         let known: DescribeTopicsResponse =
             ask(&self.asking, |mut client| async move { client.describe_topics(request).await })?;
         if let Some(missing) = known.missing.first() {
-            return Err(CliError::Refused(format!("there is no topic '{}'", printable(missing))));
+            return Err(super::topic::absent(missing));
         }
         let mut found = Vec::new();
         for topic in &known.topics {

@@ -42,7 +42,7 @@ enum Noun {
     Broker(BrokerArgs),
     /// Run ZooKeeper and brokers on this machine until Ctrl-C, for trying things out.
     Dev(crate::dev::DevArgs),
-    /// Create, list, describe, alter, enlarge and delete topics.
+    /// Create, list, describe, alter, enlarge, move and delete topics.
     #[command(subcommand)]
     Topic(topic::TopicVerb),
     /// Show the controller, the brokers and the health of a cluster.

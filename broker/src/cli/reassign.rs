@@ -8,7 +8,7 @@ use barnabas_proto::v1::{
     ListPartitionReassignmentsRequest, Partition, PartitionReassignment, Reassignment,
     ReassignmentResult, ReplicaTarget, ReplicationFactor,
 };
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
 use super::ask::{ask, failure, pause, printable};
@@ -22,6 +22,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const FAILED_LOOKS_MAX: u32 = 60;
 
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("wish")
+    .args(["replication_factor", "assignment", "throttle", "cancel"])
+    .required(true)
+    .multiple(true))]
 pub(super) struct SetReplicasArgs {
     /// The topic.
     name: String,
@@ -37,11 +41,7 @@ pub(super) struct SetReplicasArgs {
     )]
     assignment: Vec<Assignment>,
     /// Most bytes a second that each broker fetches for new replicas; 0: no limit. Alone: for the moves that are under way.
-    #[arg(
-        long,
-        value_name = "BYTES/S",
-        required_unless_present_any = ["replication_factor", "assignment", "cancel"]
-    )]
+    #[arg(long, value_name = "BYTES/S")]
     throttle: Option<u64>,
     /// Move everything that is under way back to where it began.
     #[arg(long, conflicts_with_all = ["replication_factor", "assignment", "throttle"])]
@@ -89,6 +89,11 @@ fn request(args: &SetReplicasArgs) -> Result<AlterPartitionReassignmentsRequest,
         let wanted = ReplicationFactor { topic, replication_factor, throttle: args.throttle };
         let replication_factor = Some(wanted);
         return Ok(AlterPartitionReassignmentsRequest { replication_factor, ..Default::default() });
+    }
+    let mut named: Vec<i32> = args.assignment.iter().map(|a| a.partition).collect();
+    named.sort_unstable();
+    if let Some(twice) = named.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(CliError::Usage(format!("--assignment names partition {} twice", twice[0])));
     }
     let wishes: Vec<(i32, Wish)> = if args.assignment.is_empty() {
         let wish = || args.throttle.map_or(Wish::Cancel(true), Wish::Limit);

@@ -8,7 +8,7 @@ use barnabas_proto::v1::setting_change::Change;
 use barnabas_proto::v1::{AlterConfigRequest, AlteredConfig, SettingChange, Topic};
 use barnabas_types::TopicConfig;
 use barnabas_types::topic_config::SETTINGS;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
@@ -27,14 +27,10 @@ pub(super) struct AlterArgs {
 
 /// What shall become of settings.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("changes").args(["set", "deleted"]).required(true).multiple(true))]
 pub(super) struct Changes {
-    /// A setting and its new value, such as retention.ms=3600000; may be repeated.
-    #[arg(
-        long = "config",
-        value_name = "K=V",
-        value_parser = key_value,
-        required_unless_present = "deleted"
-    )]
+    /// A setting and its new value, such as retention.ms=3600000 (of brokers: log.retention.ms=3600000); may be repeated.
+    #[arg(long = "config", value_name = "K=V", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// A setting that shall no longer be set here: what is above it holds again; may be repeated.
     #[arg(long = "delete-config", value_name = "K")]
@@ -127,7 +123,7 @@ enum Source {
     /// Stored for the cluster.
     Cluster,
     /// The controller's file.
-    Broker,
+    File,
     Default,
 }
 
@@ -136,7 +132,7 @@ impl Source {
         match self {
             Self::Topic => "topic",
             Self::Cluster => "cluster",
-            Self::Broker => "broker",
+            Self::File => "file",
             Self::Default => "default",
         }
     }
@@ -160,7 +156,7 @@ fn in_force(topic: &Topic, cluster: &ClusterSettings) -> Vec<(&'static str, Stri
         } else if value == setting.value(&built_in) {
             Source::Default
         } else {
-            Source::Broker
+            Source::File
         };
         (setting.key, value, source)
     };
@@ -185,7 +181,7 @@ pub(super) fn as_line(topic: &Topic, cluster: &ClusterSettings) -> Option<String
         .filter_map(|(key, value, source)| match source {
             Source::Topic => Some(format!("{key}={value}")),
             Source::Cluster => Some(format!("{key}={value} (cluster)")),
-            Source::Broker => Some(format!("{key}={value} (broker default)")),
+            Source::File => Some(format!("{key}={value} (file)")),
             Source::Default => None,
         })
         .collect();
@@ -220,9 +216,10 @@ mod tests {
             .into();
         assert_eq!(
             as_line(&topic, &cluster).unwrap(),
-            "flush.ms=1000 (broker default)  flush.timeout.ms=30000 (cluster)  min.insync.replicas=2  retention.ms=5  segment.ms=604800000"
+            "flush.ms=1000 (file)  flush.timeout.ms=30000 (cluster)  min.insync.replicas=2  retention.ms=5  segment.ms=604800000"
         );
         let (values, sources) = as_json(&topic, &cluster);
+        assert_eq!(sources["flush.ms"], "file", "as `config describe` calls it");
         assert_eq!(sources["flush.timeout.ms"], "cluster", "though it is the default");
         assert_eq!(values.as_object().unwrap().len(), SETTINGS.len());
         assert_eq!(

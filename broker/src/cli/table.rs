@@ -30,7 +30,9 @@ pub(super) fn table(columns: &[&str], rows: &[Value]) -> String {
 
 fn cell(value: &Value) -> String {
     match value {
+        // Never blank: the next cell would be read as this one.
         Value::Null => "-".to_owned(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
         Value::String(text) => super::ask::printable(text),
         Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
         other => other.to_string(),
@@ -44,8 +46,8 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_longest_cell() {
-        let rows =
-            [json!({"name": "orders", "isr": [1, 2]}), json!({"name": "a\u{7}", "isr": null})];
-        assert_eq!(table(&["name", "isr"], &rows), "NAME    ISR\norders  1,2\na       -\n");
+        let rows = [json!({"name": "orders", "isr": [1, 2]}), json!({"name": "a\u{7}", "isr": []})];
+        let shown = table(&["name", "isr", "rack"], &rows);
+        assert_eq!(shown, "NAME    ISR  RACK\norders  1,2  -\na       -    -\n");
     }
 }
