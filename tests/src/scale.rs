@@ -20,7 +20,7 @@ const PREFIX: &str = "scale-";
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 const SESSION: Duration = Duration::from_secs(6);
 
-/// Runs it with so many topics of [`PARTITIONS_A_TOPIC`] partitions each, three replicas; `say` gets one JSON object a figure.
+/// Runs it with so many topics of 1,000 partitions each, three replicas; `say` gets one JSON object a figure.
 ///
 /// # Errors
 /// A cluster that does not form, or a wait that does not end.
