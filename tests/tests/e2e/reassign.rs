@@ -180,7 +180,8 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_grows_shrinks_and_a_move_is_cancelled() -> Outcome<()> {
-    let mut cluster = Cluster::start(options()).await?;
+    // The one that is paused stays registered: only such a broker can become a target.
+    let mut cluster = Cluster::start(Options { session_timeout_ms: 30_000, ..options() }).await?;
     let znodes = cluster.znodes().await?;
     let new = NewTopic { name: "t", partitions: PARTITIONS, replication_factor: 2, configs: &[] };
     topic(&cluster, new).await?;
