@@ -352,12 +352,13 @@ impl Controller {
     }
 
     fn written(&mut self, write: WriteId, outcome: WriteOutcome, effects: &mut Effects) {
-        let Some(target) = self.writes.remove(&write) else {
+        let target = self.writes.remove(&write);
+        if outcome == WriteOutcome::Fenced {
+            return self.resign(target.as_ref(), effects);
+        }
+        let Some(target) = target else {
             return; // a duplicate, or a partition of a topic that is gone
         };
-        if outcome == WriteOutcome::Fenced {
-            return self.resign(Some(&target), effects);
-        }
         match target {
             Target::Partition(at) => self.partition_written(write, &at, outcome, effects),
             Target::Assignment(at) => self.assignment_written(write, &at, outcome, effects),
