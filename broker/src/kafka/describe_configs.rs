@@ -12,7 +12,7 @@ use barnabas_wire::messages::describe_configs_response::{
 };
 use barnabas_wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse, StrBytes};
 
-use super::alter_configs::{BROKER, TOPIC};
+use super::alter_configs::{BROKER, TOPIC, named_twice};
 use super::{RequestContext, error_code};
 use crate::config::{Shown, Source, values};
 use crate::node::Node;
@@ -44,12 +44,29 @@ pub(super) fn handle(
         synonyms: request.include_synonyms,
         documentation: request.include_documentation,
     };
+    let describe = |resource: &DescribeConfigsResource| one(context.node, resource, wish);
+    answer(&request.resources, describe)
+}
+
+/// Each resource has its own answer. One that is named twice is refused, as it is when settings are changed: a request that
+/// names a topic some thousand times would get an answer some hundred times as large.
+fn answer(
+    resources: &[DescribeConfigsResource],
+    describe: impl Fn(&DescribeConfigsResource) -> Result<Vec<DescribeConfigsResourceResult>, Condition>,
+) -> DescribeConfigsResponse {
+    let twice = named_twice(resources.iter().map(|r| (r.resource_type, &r.resource_name)));
     let mut response = DescribeConfigsResponse::default();
-    for resource in &request.resources {
+    for resource in resources {
+        let key = (resource.resource_type, resource.resource_name.as_str().to_owned());
+        let described = if twice.contains(&key) {
+            Err(Condition::InvalidRequest("the request names this resource twice".into()))
+        } else {
+            describe(resource)
+        };
         let mut entry = DescribeConfigsResult::default();
         entry.resource_type = resource.resource_type;
         entry.resource_name = resource.resource_name.clone();
-        match one(context.node, resource, wish) {
+        match described {
             Ok(configs) => entry.configs = configs,
             Err(condition) => {
                 entry.error_code = error_code(&condition);
@@ -335,6 +352,23 @@ mod tests {
         let entry = of_broker(&backoff, values(&backoff, &stored(), ME), WISH);
         assert_eq!((entry.config_source, entry.value), (DYNAMIC_BROKER_CONFIG, Some("7".into())));
         assert!(!entry.read_only);
+    }
+
+    #[test]
+    fn a_resource_that_is_named_twice_is_not_described() {
+        let named = |kind: i8, name: &str| {
+            let mut resource = DescribeConfigsResource::default();
+            resource.resource_type = kind;
+            resource.resource_name = StrBytes::from(name.to_owned());
+            resource
+        };
+        let resources =
+            [named(TOPIC, "t"), named(TOPIC, "1"), named(TOPIC, "t"), named(BROKER, "1")];
+        let entry = |_: &DescribeConfigsResource| Ok(vec![described("k", None, DEFAULT_CONFIG)]);
+        let response = answer(&resources, entry);
+        let told: Vec<(i16, usize)> =
+            response.results.iter().map(|r| (r.error_code, r.configs.len())).collect();
+        assert_eq!(told, [(42, 0), (0, 1), (42, 0), (0, 1)]);
     }
 
     #[test]

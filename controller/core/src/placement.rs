@@ -27,14 +27,18 @@ struct Seat<'a> {
 /// as one large topic does. Followers: the rack with the fewest replicas of the partition, then the broker with the
 /// fewest replicas of the topic, then of all topics, then the next one in a ring that alternates between racks; the
 /// place where the ring is entered moves on with every round of leaders, so that two brokers do not share all their
-/// partitions.
+/// partitions. A broker that is being emptied gets replicas only if there are not enough others.
 pub(crate) fn place(
     brokers: &BTreeMap<BrokerId, BrokerImage>,
     load: &BTreeMap<BrokerId, Load>,
     partitions: usize,
     replication_factor: usize,
 ) -> Vec<Vec<BrokerId>> {
+    let staying = brokers.values().filter(|broker| !broker.draining).count();
     let mut ring = ring(brokers, load);
+    if staying >= replication_factor {
+        ring.retain(|seat| brokers.get(&seat.broker).is_some_and(|broker| !broker.draining));
+    }
     let n = ring.len();
     if n == 0 {
         return Vec::new();
@@ -240,6 +244,19 @@ mod tests {
                 assert!(spread(used.values().copied()) <= 1, "rf {rf}: {used:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_broker_that_is_being_emptied_gets_replicas_only_if_it_must() {
+        let mut brokers = cluster(&[None; 4]);
+        brokers.get_mut(&BrokerId(2)).unwrap().draining = true;
+        let uses = |factor| {
+            let placed = place(&brokers, &BTreeMap::new(), 12, factor);
+            assert!(placed.iter().all(|replicas| replicas.len() == factor));
+            placed.iter().filter(|replicas| replicas.contains(&BrokerId(2))).count()
+        };
+        assert_eq!((uses(1), uses(3)), (0, 0));
+        assert_eq!(uses(4), 12);
     }
 
     #[test]

@@ -44,6 +44,41 @@ async fn until_closed(address: SocketAddr, bytes: &[u8]) -> Outcome<usize> {
     }
 }
 
+/// AlterPartitionReassignments: as many partitions of one topic as a request may name, each to be cancelled.
+fn many_cancellations() -> Vec<u8> {
+    let count = 99_999_u32;
+    // The end of the header, timeout, one topic "t", count + 1 as a varint.
+    let mut body = vec![0, 0, 0, 0x75, 0x30, 2, 2, b't', 0xa0, 0x8d, 0x06];
+    for index in 0..count {
+        body.extend_from_slice(&index.to_be_bytes());
+        body.extend_from_slice(&[0, 0]);
+    }
+    body.extend_from_slice(&[0, 0]);
+    frame(45, 0, &body)
+}
+
+/// DescribeConfigs of one broker, many times over.
+fn many_descriptions() -> Vec<u8> {
+    let count = 60_000_u32;
+    let mut body = count.to_be_bytes().to_vec();
+    for _ in 0..count {
+        body.extend_from_slice(&[4, 0, 1, b'1', 0xff, 0xff, 0xff, 0xff]);
+    }
+    body.push(1);
+    frame(32, 1, &body)
+}
+
+/// Sends a frame and reads the whole answer; how many bytes it has.
+async fn answered(address: SocketAddr, bytes: &[u8]) -> Outcome<usize> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(bytes).await?;
+        let mut answer = vec![0; usize::try_from(stream.read_i32().await?).unwrap_or(0)];
+        stream.read_exact(&mut answer).await
+    };
+    Ok(tokio::time::timeout(CLOSE_MAX, exchange).await??)
+}
+
 /// xorshift64: the same bytes in every run.
 struct Random(u64);
 
@@ -103,7 +138,7 @@ async fn hostile_frames_close_the_connection_in_bounded_memory() -> Outcome<()> 
     for _ in 0..RANDOM_FRAMES {
         let body: Vec<u8> =
             (0..random.next() % 200).map(|_| random.next().to_le_bytes()[0]).collect();
-        let key = i16::try_from(random.next() % 26)?;
+        let key = i16::try_from(random.next() % 50)?;
         let version = i16::try_from(random.next() % 13)?;
         let mut stream = TcpStream::connect(kafka).await?;
         let _ = stream.write_all(&frame(key, version, &body)).await;
@@ -112,6 +147,10 @@ async fn hostile_frames_close_the_connection_in_bounded_memory() -> Outcome<()> 
         let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "not closed after key {key}, version {version}, {body:?}");
     }
+
+    // Sound requests, and as large as may be: they take neither minutes nor a multiple of memory.
+    assert!(answered(kafka, &many_cancellations()).await? < 16 * 1024 * 1024);
+    assert!(answered(kafka, &many_descriptions()).await? < 16 * 1024 * 1024);
 
     let grpc: SocketAddr = cluster.broker(1).config().admin_listener.to_string().parse()?;
     for bytes in [
