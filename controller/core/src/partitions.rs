@@ -337,13 +337,22 @@ impl Controller {
         self.settle(at, effects);
     }
 
-    /// The store refused what registrations demand: shown without a leader, tried again at the next change.
+    /// The store refused what registrations demand: shown without a leader, tried again at the next change. Whoever waited for
+    /// this write is told.
     fn withhold(&mut self, at: &TopicPartition, effects: &mut Effects) {
+        let mut election = None;
         if let Some(slot) = self.slot_mut(at) {
             slot.withheld = true;
+            election = slot.wish.take();
             if let Some(queued) = slot.queued.take() {
                 effects.alter_answers.push((queued.0, Err(unreadable())));
             }
+            for request in slot.moves.give_up_waiting() {
+                effects.reassign_answers.push((request, Err(unreadable())));
+            }
+        }
+        if let Some(wish) = election {
+            self.election_ended(at, *wish, &Err(unreadable()), effects);
         }
         self.show(at);
         self.release(at);

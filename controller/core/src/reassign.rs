@@ -49,7 +49,12 @@ impl Moves {
     /// Forgets everything; returns who waits: those whose wish was being written first, then the others.
     pub(crate) fn abandon(&mut self) -> (Option<RequestId>, Vec<RequestId>) {
         let under_way = self.assigning.take().and_then(|a| a.wish).map(|w| w.0);
-        (under_way, self.wishes.drain(..).map(|w| w.0).collect())
+        (under_way, self.give_up_waiting())
+    }
+
+    /// Forgets the wishes that wait; returns whose they were.
+    pub(crate) fn give_up_waiting(&mut self) -> Vec<RequestId> {
+        self.wishes.drain(..).map(|w| w.0).collect()
     }
 }
 

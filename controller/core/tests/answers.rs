@@ -421,14 +421,9 @@ impl Chaos {
         }
     }
 
-    /// Nothing ends badly any more, everybody is back: whatever is under way comes to its end.
+    /// Nothing ends badly any more: whatever is under way comes to its end.
     fn rests(&mut self) {
         self.faulty = false;
-        for id in 1..=5 {
-            let epoch = self.id();
-            self.registered.insert(b(id), broker(epoch));
-        }
-        self.step(ControllerEvent::Brokers(self.registered.clone()));
         let mut writes = 0;
         while !self.open.is_empty() {
             self.some_write_ends();
@@ -457,7 +452,7 @@ fn answered(e: &Effects) -> Vec<RequestId> {
 
 #[test]
 fn every_request_is_answered_once_and_everything_comes_to_rest() {
-    for seed in 0..300 {
+    for seed in 0..1000 {
         let mut chaos = Chaos::new(seed);
         (0..STEPS).for_each(|_| chaos.something());
         chaos.rests();
@@ -467,7 +462,7 @@ fn every_request_is_answered_once_and_everything_comes_to_rest() {
 
 #[test]
 fn a_deposed_controller_answers_everybody_once() {
-    for seed in 0..300 {
+    for seed in 0..1000 {
         let mut chaos = Chaos::new(seed);
         let steps = 50 + chaos.dice.below(STEPS);
         (0..steps).for_each(|_| chaos.something());

@@ -295,6 +295,16 @@ fn of_two_elections_that_a_conflict_meets_both_are_answered() {
 }
 
 #[test]
+fn an_election_is_told_that_the_store_refuses_what_must_come_first() {
+    let mut term = Term::of(brokers(ALL), AR, stored(2, 5, ALL)).0;
+    term.register(brokers(&[(1, 11), (3, 13)]));
+    assert!(elect(&mut term, Election::Preferred, None).elect_answers.is_empty());
+    let refused = term.finish(WriteOutcome::Refused { reason: "too large" });
+    assert!(matches!(result(&refused), Err(Condition::InvalidUpdateVersion { .. })));
+    assert_eq!(term.state().leader, None, "it is shown without a leader");
+}
+
+#[test]
 fn every_partition_gets_its_own_result() {
     let states = [Some(stored(2, 5, ALL)), Some(stored(1, 5, ALL)), None];
     let mut term = Term::with(brokers(ALL), topic(AR, &states)).0;
