@@ -193,6 +193,14 @@ impl Replica {
         queue.insert(at, Waiter { waiter, base, end });
     }
 
+    /// Whether a producer's batches would be taken now.
+    ///
+    /// # Errors
+    /// The answer they would get otherwise.
+    pub fn would_take(&self, produce: Produce) -> Result<(), Condition> {
+        self.admit_produce(produce).map(|_| ())
+    }
+
     fn admit_produce(&self, produce: Produce) -> Result<LeaderEpoch, Condition> {
         if self.role == RoleState::Fenced {
             return Err(Condition::KafkaStorageError);

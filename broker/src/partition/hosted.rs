@@ -196,16 +196,23 @@ impl Hosted {
             // Not leading is told by the core; a batch without a header was refused before.
             _ => Ok(Admission::New),
         };
+        let wanted = Produce { waiter, acks, offsets };
         let admission = match admission {
             // What is in the log already is answered as such, whatever the room.
-            Ok(Admission::New) if leads && self.directory.refuses_produces() => {
+            Ok(Admission::New) | Err(Condition::OutOfOrderSequenceNumber { .. })
+                if leads && self.directory.refuses_produces() =>
+            {
                 Err(Condition::LogDirFull)
+            }
+            // As in Kafka, what may pass is told first: the gap is there because the batch before it was refused for that.
+            Err(gap @ Condition::OutOfOrderSequenceNumber { .. }) => {
+                Err(inner.replica.would_take(wanted).err().unwrap_or(gap))
             }
             admission => admission,
         };
         match admission {
             Ok(Admission::New) => {
-                let event = Event::Produce(Produce { waiter, acks, offsets });
+                let event = Event::Produce(wanted);
                 inner.step(self, now, event, Input::Produced(records), after);
             }
             Ok(Admission::Duplicate { base, end }) if acks != Acks::None => {

@@ -1,14 +1,16 @@
 //! A hosted partition and those who wait on it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use barnabas_log::FlushStep;
-use barnabas_replica::{FetchPosition, FollowerFetch, Role};
+use barnabas_replica::{FetchPosition, FollowerFetch, Role, StatePush};
 use barnabas_types::{Acks, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Offset};
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::testing::{Disk, LIFE, connection, node, pending, produce, push, state, tp};
+use crate::testing::{
+    Disk, LIFE, connection, node, pending, pending_with, produce, push, state, tp,
+};
 
 /// Broker 2 has everything below `log_end` in epoch 1.
 fn fetch(log_end: i64) -> FollowerFetch {
@@ -94,6 +96,37 @@ async fn nobody_is_left_among_the_waiters() {
     state(&node, &hosted, push(2, 2, &[1, 2]));
     assert!(ended.is_done());
     assert_eq!(waiting(&hosted), 0);
+}
+
+/// A batch that was refused leaves a gap before those that were sent after it. Told of the gap, a client gives up the order
+/// of its sequences and writes again what it has no answer for, in other partitions too; told what it can wait for, it waits.
+#[tokio::test]
+async fn what_may_pass_is_told_before_the_gap_that_it_has_left() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    let (out, _client) = connection().await;
+    let told = |acks, sequence| {
+        let answer = Arc::new(Mutex::new(None));
+        let noted = answer.clone();
+        let waits = pending_with(&out, move |result| *noted.lock().unwrap() = Some(result.err()));
+        produce(&node, &hosted, acks, sequence, Some(waits));
+        answer.lock().unwrap().take().expect("it is answered at once")
+    };
+    let demanding = |leader_epoch, isr: &[i32]| StatePush {
+        min_insync_replicas: 2,
+        ..push(1, leader_epoch, isr)
+    };
+    let gap = |found| Some(Condition::OutOfOrderSequenceNumber { found, expected: 1 });
+    state(&node, &hosted, push(1, 1, &[1]));
+    assert_eq!(told(Acks::All, 0), None);
+    state(&node, &hosted, demanding(2, &[1]));
+    let few = Some(Condition::NotEnoughReplicas { isr: 1, min: 2 });
+    assert_eq!(told(Acks::All, 1), few);
+    assert_eq!(told(Acks::All, 2), few, "behind the one that was refused");
+    assert_eq!(told(Acks::Leader, 2), gap(2), "for which there are enough");
+    state(&node, &hosted, push(1, 3, &[1]));
+    assert_eq!(told(Acks::All, 2), gap(2));
+    assert_eq!((told(Acks::All, 1), told(Acks::All, 2)), (None, None));
 }
 
 #[tokio::test]
