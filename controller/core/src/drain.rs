@@ -167,7 +167,7 @@ impl Controller {
         Ok(can_stop(self.image(), broker))
     }
 
-    /// Whether the registration that is known says so: else it must be read again before [`Self::drain`] is stepped.
+    /// Whether the registration that is known says so: else it must be read again before `ControllerEvent::Drain` is stepped.
     #[must_use]
     pub fn knows_draining(&self, broker: BrokerId, epoch: BrokerEpoch, draining: bool) -> bool {
         let known = self.image().brokers.get(&broker);
