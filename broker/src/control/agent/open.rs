@@ -5,7 +5,8 @@ use std::sync::Arc;
 use barnabas_log::{LogConfig, LogError, Loss, LossCause};
 use barnabas_replica::{LogState, Replica, ReplicaOptions};
 use barnabas_types::{
-    BrokerEpoch, FlushMode, Incarnation, LeaderEpoch, Partition, TopicImage, TopicPartition,
+    BrokerEpoch, BrokerId, FlushMode, Incarnation, LeaderEpoch, Partition, TopicImage,
+    TopicPartition,
 };
 
 use super::Agent;
@@ -38,18 +39,19 @@ impl Agent {
                 });
                 // In sync mode nothing unflushed was promised to anybody.
                 let is_async = topic.config.flush_mode == FlushMode::Async;
-                of.push((topic.incarnation, partition.state.leader_epoch, is_async));
+                let may_lack = is_async && may_have_held(self.node.me, mine, partition);
+                of.push((topic.incarnation, partition.state.leader_epoch, may_lack));
             }
         }
         let results = self.storage.open_all(&wanted);
         let mut tail_lost = false;
-        for ((wanted, (incarnation, leader_epoch, is_async)), result) in
+        for ((wanted, (incarnation, leader_epoch, may_lack)), result) in
             wanted.into_iter().zip(of).zip(results)
         {
             match result {
                 Ok(opened) => {
                     let (partition, log) = (wanted.partition, &opened.0);
-                    let crashed = is_async && !wanted.is_new;
+                    let crashed = may_lack && !wanted.is_new;
                     self.tell_losses(&partition, incarnation, leader_epoch, crashed, &opened);
                     if log.recovery().tail_lost {
                         tail_lost = true;
@@ -176,5 +178,14 @@ impl Agent {
             target: "state_change", replicas = self.node.partitions.all().len(), failed = self.failed.len(),
             scanned_bytes = recovered.scanned_bytes, ms = self.node.now().0, "the first state is applied"
         );
+    }
+}
+
+/// Whether this broker's replica may have held acknowledged records before the present registration: one that came to the
+/// broker since has none to lose.
+fn may_have_held(me: BrokerId, mine: BrokerEpoch, partition: &Partition) -> bool {
+    match partition.state.isr_epoch_of(me) {
+        Some(admitted_under) => admitted_under != mine,
+        None => !partition.moving.adding.contains(&me),
     }
 }

@@ -407,8 +407,8 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
     assert_eq!(mark.borrow().failures, 1, "told once");
 }
 
-#[tokio::test]
-async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone() {
+/// The loss records after a host crash, when the first state says `topics`; one record was written before.
+fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde_json::Value> {
     let mut rig = Rig::new();
     rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
     let hosted = rig.hosted().unwrap();
@@ -419,16 +419,49 @@ async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone(
     fs::remove_file(temp.path().join(".kafka_cleanshutdown")).unwrap();
     let mut rig = Rig::on(Disk::again(temp));
     rig.agent.tail_lost.send_replace(TailMark { lost: true, failures: 0 });
-    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    rig.update(3, full(topics)).unwrap();
     let thread = rig.node.losses.start(rig.agent.storage.clone()).unwrap();
     rig.node.losses.stop();
     thread.join().unwrap();
-    let text = fs::read_to_string(rig.directory("barnabas.losses.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [line] = &lines[..] else { panic!("{text}") };
+    let text = fs::read_to_string(rig.directory("barnabas.losses.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The state with the ISR as it was before the crash.
+fn before_the_crash(
+    mut topics: BTreeMap<TopicName, TopicImage>,
+) -> BTreeMap<TopicName, TopicImage> {
+    for partition in topics.values_mut().flat_map(|topic| topic.partitions.values_mut()) {
+        partition.state.leader = None;
+        partition.state.isr = vec![(BrokerId(1), BrokerEpoch(MY_EPOCH.0 - 1))];
+    }
+    topics
+}
+
+#[tokio::test]
+async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone() {
+    let lines = told_after_a_host_crash(before_the_crash(topic(LIFE, 5, &[1])));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((line["cause"].as_str(), line["from"].as_i64()), (Some("host_crash"), Some(1)));
     assert!(line["to"].is_null() && line["at_least_to"] == 1, "{line}");
+}
+
+#[tokio::test]
+async fn a_replica_that_came_to_the_broker_after_the_crash_has_lost_nothing() {
+    let mut topics = before_the_crash(topic(LIFE, 5, &[1]));
+    let image = topics.values_mut().next().unwrap();
+    let mut joining = image.partitions[&0].clone();
+    joining.state.isr = vec![(BrokerId(2), BrokerEpoch(7))];
+    joining.assigned_replicas.push(BrokerId(2));
+    joining.moving.adding = vec![BrokerId(1)];
+    image.partitions.insert(1, joining);
+    // Created, or admitted, since: under the present registration.
+    let since = push(1, 5, &[1]).partition;
+    assert_eq!(since.state.isr_epoch_of(BrokerId(1)), Some(MY_EPOCH));
+    image.partitions.insert(2, since);
+    let lines = told_after_a_host_crash(topics);
+    let of: Vec<_> = lines.iter().map(|line| line["partition"].as_i64()).collect();
+    assert_eq!(of, [Some(0)], "{lines:?}");
 }
 
 #[tokio::test]
