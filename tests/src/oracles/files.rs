@@ -21,11 +21,12 @@ pub fn replicas(cluster: &mut Cluster, topic: &str, partition: i32) -> Vec<PathB
 /// # Errors
 /// They are not within the deadline; the text says where they differ.
 pub async fn until_identical(cluster: &mut Cluster, topic: &str, partition: i32) -> Outcome<()> {
-    let log_dirs = replicas(cluster, topic, partition);
-    let log_dirs: Vec<&Path> = log_dirs.iter().map(PathBuf::as_path).collect();
     let index = usize::try_from(partition)?;
     let mut difference = String::new();
     let same = wait_for("all replicas are byte-identical", SETTLE_MAX, || {
+        // Anew each time: one that was moved away goes a little later.
+        let log_dirs = replicas(cluster, topic, partition);
+        let log_dirs: Vec<&Path> = log_dirs.iter().map(PathBuf::as_path).collect();
         let found = identical(&log_dirs, topic, index);
         let same = found.map_err(|error| difference = error.to_string()).is_ok();
         async move { same.then_some(()) }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::TOPIC;
+use super::{BROKERS, PARTITIONS, TOPIC};
 use crate::Outcome;
 use crate::admin::NewTopic;
+use crate::cluster::{Cluster, run_program};
 use crate::oracles::healed::until_healed;
 use crate::prng::Prng;
 use crate::proxy::Link;
@@ -31,6 +32,10 @@ pub(super) enum Kind {
     ExpireOne,
     ExpireAll,
     RollingRestart,
+    Drain,
+    Move,
+    Elect,
+    Configure,
     Topics,
     FullDisk,
     FailedSync,
@@ -38,7 +43,7 @@ pub(super) enum Kind {
 }
 
 /// All, the frequent ones more than once.
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 26] = [
     Kind::Kill,
     Kind::Kill,
     Kind::Kill,
@@ -55,6 +60,12 @@ const KINDS: [Kind; 20] = [
     Kind::ExpireOne,
     Kind::ExpireAll,
     Kind::RollingRestart,
+    Kind::Drain,
+    Kind::Move,
+    Kind::Move,
+    Kind::Move,
+    Kind::Elect,
+    Kind::Configure,
     Kind::Topics,
     Kind::FullDisk,
     Kind::FailedSync,
@@ -78,7 +89,11 @@ impl Kind {
             Self::ExpireOne => "a session expires",
             Self::ExpireAll => "all sessions expire",
             Self::RollingRestart => "rolling restart by SIGTERM",
-            Self::Topics => "topics created and deleted",
+            Self::Drain => "a broker drained and undrained",
+            Self::Move => "replicas moved, or led back",
+            Self::Elect => "preferred leaders elected",
+            Self::Configure => "settings changed",
+            Self::Topics => "topics created, grown and deleted",
             Self::FullDisk => "a full disk",
             Self::FailedSync => "a failed sync",
             Self::FailedDirectory => "a failed log directory",
@@ -98,15 +113,15 @@ impl Kind {
         number: u64,
     ) -> Outcome<String> {
         let lasts = Duration::from_millis(prng.up_to(LASTS_MS_MAX));
-        let id = 1 + i32::try_from(prng.below(3))?;
+        let id = 1 + i32::try_from(prng.below(u64::try_from(BROKERS)?))?;
         let cluster = &mut scene.cluster;
         let mut what = format!("{}, {:.1} s", self.name(), lasts.as_secs_f64());
         match self {
             Self::Kill | Self::KillTwo | Self::KillAll => {
                 let brokers = match self {
                     Self::Kill => vec![id],
-                    Self::KillTwo => vec![id, id % 3 + 1],
-                    _ => vec![1, 2, 3],
+                    Self::KillTwo => vec![id, id % BROKERS + 1],
+                    _ => (1..=BROKERS).collect(),
                 };
                 for id in &brokers {
                     cluster.broker(*id).kill().await?;
@@ -154,7 +169,7 @@ impl Kind {
             }
             Self::ExpireOne | Self::ExpireAll => {
                 let znodes = cluster.znodes().await?;
-                for other in 1..=3 {
+                for other in 1..=BROKERS {
                     if other == id || self == Self::ExpireAll {
                         sessions::expire_broker(cluster.zookeeper_connect(), &znodes, other)
                             .await?;
@@ -163,23 +178,56 @@ impl Kind {
                 what = format!("{}, broker {id}", self.name());
             }
             Self::RollingRestart => {
-                for id in 1..=3 {
+                for id in 1..=BROKERS {
                     until_healed(&mut scene.cluster, TOPIC).await?;
                     let broker = scene.cluster.broker(id);
                     broker.terminate().await?;
                     broker.start()?;
                 }
             }
+            Self::Drain => {
+                let broker = id.to_string();
+                let drained = ask(cluster, id, &["broker", "drain", &broker]).await?;
+                pass(lasts).await;
+                // A registration that came since is not draining.
+                let undrained = ask(cluster, id, &["broker", "undrain", &broker]).await?;
+                what += &format!(", broker {id}: drained {drained}, undrained {undrained}");
+            }
+            Self::Move => {
+                let to = assignment(prng)?;
+                let set = ["topic", "set-replicas", TOPIC, "--assignment", &to];
+                let begun = ask(cluster, id, &set).await?;
+                what = format!("{} to {to}: begun {begun}", self.name());
+                if prng.one_in(3) {
+                    pass(lasts / 4).await;
+                    let cancel = ["topic", "set-replicas", TOPIC, "--cancel"];
+                    what += &format!(", led back {}", ask(cluster, id, &cancel).await?);
+                }
+            }
+            Self::Elect => {
+                let elected = ask(cluster, id, &["leader", "elect", "--preferred", TOPIC]).await?;
+                what = format!("{}: {elected}", self.name());
+            }
+            Self::Configure => {
+                let flush = format!("flush.ms={}", 100 + prng.below(900));
+                let altered =
+                    ask(cluster, id, &["topic", "alter", TOPIC, "--config", &flush]).await?;
+                let reserve = format!("log.roll.ms={}", 60_000 + prng.below(60_000));
+                let all = ["config", "alter", "--cluster-default", "--config", &reserve];
+                what = format!("{flush}: {altered}, {reserve}: {}", ask(cluster, id, &all).await?);
+            }
             Self::Topics => {
                 let name = format!("beside-{number}");
                 let configs = &[("min.insync.replicas", "2")];
-                let new = NewTopic { name: &name, partitions: 4, replication_factor: 3, configs };
+                let new = NewTopic { name: &name, partitions: 2, replication_factor: 3, configs };
                 // While something heals it may be refused, or not be answered.
                 let admin = cluster.admin().await?;
                 let created = admin.create_topic(new).await.is_ok();
+                let grown =
+                    ask(cluster, id, &["topic", "add-partitions", &name, "--to", "4"]).await?;
                 pass(lasts / 4).await;
                 let deleted = admin.delete_topic(&name).await.is_ok();
-                what = format!("topic {name}: created {created}, deleted {deleted}");
+                what = format!("topic {name}: created {created}, grown {grown}, deleted {deleted}");
             }
             Self::FullDisk => {
                 cluster.shim(id).rules(&[&format!("fail:{ENOSPC} write path=*{TOPIC}-*.log")])?;
@@ -210,4 +258,26 @@ impl Kind {
         }
         Ok(what)
     }
+}
+
+/// Asks a broker on the command line, as an operator would; whether it was done. While something heals it may be refused.
+async fn ask(cluster: &Cluster, id: i32, arguments: &[&str]) -> Outcome<bool> {
+    let admin = cluster.admin_address(id);
+    Ok(run_program(&[arguments, &["--admin", &admin]].concat()).await?.status.success())
+}
+
+/// Every partition on three brokers by chance.
+fn assignment(prng: &mut Prng) -> Outcome<String> {
+    let mut partitions = Vec::new();
+    for partition in 0..PARTITIONS {
+        let mut brokers: Vec<i32> = (1..=BROKERS).collect();
+        while brokers.len() > 3 {
+            brokers.remove(usize::try_from(prng.below(brokers.len() as u64))?);
+        }
+        let turn = usize::try_from(prng.below(3))?;
+        brokers.rotate_left(turn);
+        let brokers: Vec<String> = brokers.iter().map(i32::to_string).collect();
+        partitions.push(format!("{partition}:{}", brokers.join(",")));
+    }
+    Ok(partitions.join(";"))
 }

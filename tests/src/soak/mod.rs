@@ -1,4 +1,4 @@
-//! Faults of every kind, mixed and at random, under load for as long as one likes; a report of what broke.
+//! Faults and operators' work of every kind, mixed and at random, under load for as long as one likes; a report of what broke.
 //!
 //! Idempotent producers at acks=all with min.insync.replicas 2, consumers, and one fault after the other, often before the last
 //! one has healed. The settings promise that nothing is lost, doubled, reordered or made up by any of it.
@@ -22,6 +22,8 @@ use faults::Kind;
 /// The topic with the load; others come and go beside it.
 const TOPIC: &str = "soak";
 const PARTITIONS: i32 = 6;
+/// One more than replicas, so that there is a place to move to.
+const BROKERS: i32 = 4;
 const PRODUCERS: usize = 6;
 
 /// What a soak came to.
@@ -98,6 +100,7 @@ pub async fn run(
     say: &mut (dyn FnMut(String) + Send),
 ) -> Outcome<Report> {
     let cluster = Cluster::start(Options {
+        brokers: BROKERS,
         session_timeout_ms: 2_000,
         proxied: true,
         preload: Preload::Faults,
