@@ -56,6 +56,8 @@ pub(crate) struct Setting<C: Connect> {
 
 /// Most questions that wait for the shell; whoever comes later waits for room.
 pub(crate) const ASKED_MAX: usize = 64;
+/// Longest wait, at a stop, for ZooKeeper to know that the session is over.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// What others want done in the session. Dropped unanswered if there is none.
 pub(crate) enum Asked {
@@ -520,6 +522,10 @@ impl<C: Connect> Shell<C> {
         self.tasks.abort_all();
         if let Some((client, _)) = self.live.take() {
             client.close();
+            // The process may exit as soon as this returns.
+            if tokio::time::timeout(LEAVE_MAX, client.ended()).await.is_err() {
+                tracing::warn!(target: "controller", broker = self.me.0, "ZooKeeper does not answer: the session ends by its timeout");
+            }
         }
         self.set(|m| {
             *m =

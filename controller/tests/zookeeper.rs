@@ -79,12 +79,35 @@ async fn ten_candidates_race_and_exactly_one_wins() {
     brokers.remove(index).stop().await;
     let second = all_agree(&mut brokers, ControllerEpoch(2)).await;
     assert_ne!(first, second);
+    let (client, _events) = session(&connect, 4000).await;
+    assert_eq!(get(&client, paths::CONTROLLER_EPOCH).await.unwrap().data, b"2");
     for broker in brokers {
         broker.stop().await;
     }
-    let (client, _events) = session(&connect, 4000).await;
     assert_eq!(get(&client, paths::CONTROLLER).await, None);
-    assert_eq!(get(&client, paths::CONTROLLER_EPOCH).await.unwrap().data, b"2");
+    client.close();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_exits_after_its_stop_is_gone_at_once() {
+    let connect = server::chroot("exit").await;
+    let (client, _events) = session(&connect, 30_000).await;
+    for round in 1..=10 {
+        let connect = connect.clone();
+        let process = move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let opened = open(config(1, &connect)).await.unwrap();
+                let mut running = opened.start(registration(1, "127.0.0.1:1")).await.unwrap();
+                until(&mut running.membership, |m| m.controller.is_some()).await;
+                running.stop().await;
+            });
+            runtime.shutdown_background();
+        };
+        tokio::task::spawn_blocking(process).await.unwrap();
+        assert_eq!(get(&client, &paths::broker(BrokerId(1))).await, None, "round {round}");
+        assert_eq!(get(&client, paths::CONTROLLER).await, None, "round {round}");
+    }
     client.close();
 }
 

@@ -5,7 +5,8 @@
 //! request above 1 MiB looks like a network failure: it is refused here. The client believes in its session for up to 1.4
 //! times the timeout: `Disconnected` is told at once, `HalfSessionAway` after half the timeout. A leaked clone would keep the
 //! session alive: the only lasting clone is in a slot that [`ZooKeeper::close`] empties. Watches are one-shot only, and
-//! never two on one path and kind.
+//! never two on one path and kind. A dropped client tells the server later, on a task of its own: a process that exits has to
+//! wait for it ([`ZooKeeper::ended`]), or its session lives on until it expires.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,6 +87,7 @@ struct Shared {
     /// The only lasting clone; `None` once closed.
     slot: Mutex<Option<zk::Client>>,
     closed: watch::Sender<bool>,
+    states: zk::StateWatcher,
     permits: Semaphore,
     armed: Mutex<BTreeSet<(String, WatchKind)>>,
     events: mpsc::Sender<SessionEvent>,
@@ -109,6 +111,7 @@ impl Session {
             timeout: client.session_timeout(),
             slot: Mutex::new(Some(client)),
             closed: watch::Sender::new(false),
+            states: states.clone(),
             permits: Semaphore::new(IN_FLIGHT_MAX),
             armed: Mutex::new(BTreeSet::new()),
             events: events.clone(),
@@ -255,6 +258,13 @@ impl ZooKeeper for Session {
     fn close(&self) {
         self.shared.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.shared.closed.send_replace(true);
+    }
+
+    async fn ended(&self) {
+        let mut states = self.shared.states.clone();
+        while !states.state().is_terminated() {
+            states.changed().await;
+        }
     }
 }
 

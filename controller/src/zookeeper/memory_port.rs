@@ -143,4 +143,6 @@ impl ZooKeeper for MemorySession {
         shared.events.remove(&self.id);
         shared.deliver();
     }
+
+    async fn ended(&self) {}
 }

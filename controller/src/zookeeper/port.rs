@@ -40,6 +40,9 @@ pub trait ZooKeeper: Clone + Send + Sync + 'static {
 
     /// Ends the session; its ephemeral nodes go at once. Later requests give [`Error::SessionExpired`].
     fn close(&self);
+
+    /// After [`ZooKeeper::close`]: waits until the server knows. While no server can be reached that takes for ever.
+    fn ended(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Why no session came about.

@@ -92,6 +92,10 @@ impl Drop for Server {
 
 fn serves(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    // Whoever took the port first may never answer.
+    if stream.set_read_timeout(Some(Duration::from_secs(5))).is_err() {
+        return false;
+    }
     let mut answer = String::new();
     let asked = stream.write_all(b"srvr").and_then(|()| stream.read_to_string(&mut answer));
     asked.is_ok() && answer.contains("Mode:")
