@@ -245,6 +245,7 @@ impl Controller {
         self.loaded = true;
         self.note_draining(&snapshot.brokers);
         self.image.set_brokers(snapshot.brokers);
+        self.image.set_unreadable(snapshot.unreadable);
         for (broker, settings) in snapshot.broker_settings {
             self.image.set_broker_settings(broker, settings);
         }

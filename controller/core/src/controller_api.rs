@@ -1,6 +1,6 @@
 //! Events and effects of the controller: topics, leaders, ISRs, pushes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::{
     Assignment, BrokerEpoch, BrokerId, BrokerImage, BrokerSettings, Condition, ConfigEntity,
@@ -52,6 +52,16 @@ pub struct Snapshot {
     pub topics: BTreeMap<TopicName, LoadedTopic>,
     /// Stored settings of brokers.
     pub broker_settings: BrokerSettings,
+    /// Topics whose nodes cannot be read: left alone, and never taken for deleted.
+    pub unreadable: BTreeSet<TopicName>,
+}
+
+impl Snapshot {
+    /// Whether the topic exists, readable or not.
+    #[must_use]
+    pub fn names(&self, topic: &TopicName) -> bool {
+        self.topics.contains_key(topic) || self.unreadable.contains(topic)
+    }
 }
 
 /// A leader's ISR proposal.

@@ -77,6 +77,11 @@ impl Image {
         }
     }
 
+    /// Notes the topics of which nothing can be read; once, before the first push.
+    pub(crate) fn set_unreadable(&mut self, topics: BTreeSet<TopicName>) {
+        self.cluster.unreadable = topics;
+    }
+
     /// Replaces what one broker cannot serve.
     pub(crate) fn set_failed(&mut self, broker: BrokerId, failed: BTreeSet<TopicPartition>) {
         let before = self.cluster.failed.get(&broker);
@@ -218,6 +223,7 @@ impl Image {
                 deleted: Vec::new(),
                 failed: Some(self.cluster.failed.clone()),
                 broker_settings: Some(self.cluster.broker_settings.clone()),
+                unreadable: self.cluster.unreadable.clone(),
             },
         }
     }

@@ -87,6 +87,10 @@ impl Controller {
         if self.topics.contains_key(name) {
             return Err(Condition::TopicAlreadyExists(name.to_string()));
         }
+        if self.image().unreadable.contains(name) {
+            let text = format!("{name} (its node in ZooKeeper cannot be read: restore it)");
+            return Err(Condition::TopicAlreadyExists(text));
+        }
         let others = self.names_by_key.get(&name.collision_key());
         if let Some(other) = others.and_then(BTreeSet::first) {
             return Err(Condition::InvalidTopic(format!(

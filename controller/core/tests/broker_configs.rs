@@ -99,6 +99,7 @@ fn a_new_term_begins_with_what_is_stored_and_names_what_makes_no_sense() {
             (None, overrides.clone()),
             (Some(b(2)), settings(&[("log.cleaner.backoff.ms", "5")])),
         ]),
+        ..Snapshot::default()
     };
     let effects = term.step(ControllerEvent::Loaded(snapshot));
     assert!(said(&effects, "settings of the cluster: log.segment.bytes must be"));

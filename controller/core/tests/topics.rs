@@ -273,3 +273,18 @@ fn r1_a_fenced_creation_is_known_not_to_exist_the_others_are_not_known() {
     assert_eq!(effects.create_answers[0].1, Err(Condition::NotController));
     assert!(matches!(effects.create_answers[1].1, Err(Condition::UnknownOutcome(_))));
 }
+
+#[test]
+fn a_topic_whose_node_cannot_be_read_is_neither_deleted_nor_created_again() {
+    let mut term = Term::new();
+    let snapshot = Snapshot {
+        brokers: brokers(&[(1, 11)]),
+        unreadable: [name("torn")].into(),
+        ..Snapshot::default()
+    };
+    term.step(ControllerEvent::Loaded(snapshot));
+    let (_, push) = term.core.push_for(b(1), BrokerEpoch(11), None).unwrap();
+    assert!(push.full && push.unreadable.contains(&name("torn")));
+    let refused = refusal(&mut term, create("torn", 1, 1));
+    assert!(matches!(refused, Condition::TopicAlreadyExists(t) if t.contains("cannot be read")));
+}

@@ -176,7 +176,11 @@ impl Load {
                     );
                     self.loaded.snapshot.topics.insert(name, topic);
                 }
-                Err(error) => self.loaded.problems.push(error.to_string()),
+                Err(error) => {
+                    let next = "its replicas stay as they are; restore the node, it is read at the next election";
+                    self.loaded.problems.push(format!("{error}: {next}"));
+                    self.loaded.snapshot.unreadable.insert(name);
+                }
             }
         }
         if of.is_empty() {
@@ -202,8 +206,9 @@ impl Load {
             None => BTreeMap::new(),
             Some(Ok(overrides)) => overrides,
             Some(Err(error)) => {
-                self.loaded.problems.push(error.to_string());
-                BTreeMap::new()
+                let next = "until it is restored nothing of the topic expires, and its settings are the safest";
+                self.loaded.problems.push(format!("{error}: {next}"));
+                guarded(read)
             }
         };
         let partitions = read.partitions.iter().map(|(&index, assignment)| {
@@ -245,9 +250,24 @@ impl Load {
         let mut loaded = std::mem::take(&mut self.loaded);
         let marked = std::mem::take(&mut self.marked);
         loaded.stale_marks =
-            marked.into_iter().filter(|name| !loaded.snapshot.topics.contains_key(name)).collect();
+            marked.into_iter().filter(|name| !loaded.snapshot.names(name)).collect();
         Step::Done(Ok(loaded))
     }
+}
+
+/// Settings for a topic whose own cannot be read: nothing is lost by them, whatever it was that stands there.
+fn guarded(node: &TopicNode) -> BTreeMap<String, String> {
+    let replicas = node.partitions.values().map(|a| a.replicas.len()).min().unwrap_or(1);
+    let in_sync = replicas.saturating_sub(1).max(1).to_string();
+    let settings = [
+        ("cleanup.policy", "delete"),
+        ("retention.ms", "-1"),
+        ("retention.bytes", "-1"),
+        ("flush.mode", "sync"),
+        ("min.insync.replicas", in_sync.as_str()),
+        ("unclean.leader.election.enable", "false"),
+    ];
+    settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
 impl Procedure for Load {

@@ -243,10 +243,25 @@ fn unreadable_nodes_are_marked_and_nothing_else_is_touched() {
     world.create("t", 2);
     world.create("u", 1);
     let set = |path: &str| Op::Set { path: path.into(), data: b"{".to_vec(), version: None };
-    let ops = vec![set("/brokers/topics/t/partitions/0/state"), set("/brokers/topics/u")];
+    let create = |path: &str| Op::Create {
+        path: path.into(),
+        data: Vec::new(),
+        mode: CreateMode::Persistent,
+    };
+    let ops = vec![
+        set("/brokers/topics/t/partitions/0/state"),
+        set("/config/topics/t"),
+        set("/brokers/topics/u"),
+        create("/admin/delete_topics/u"),
+    ];
     world.tree.apply(world.session, &Request::Multi(ops)).unwrap();
     let loaded = world.load();
-    assert_eq!(loaded.problems.len(), 2);
+    assert_eq!(loaded.problems.len(), 3);
+    let unreadable: Vec<_> = loaded.snapshot.unreadable.iter().collect();
+    assert_eq!(unreadable, [&topic("u")], "not deleted");
+    assert_eq!(loaded.stale_marks, [], "its mark says still what was wanted");
+    let guarded = &loaded.snapshot.topics[&topic("t")].overrides;
+    assert_eq!((&*guarded["retention.ms"], &*guarded["flush.mode"]), ("-1", "sync"));
     let read = &loaded.snapshot.topics[&topic("t")];
     assert_eq!(read.partitions[&0].state, None);
     assert_eq!(read.partitions[&1].state, Some(state(0)));

@@ -52,6 +52,7 @@ impl From<&StateUpdate> for v1::StateUpdate {
             deleted: deleted.collect(),
             failed: value.delta.failed.as_ref().map(write_failed),
             broker_settings: value.delta.broker_settings.as_ref().map(write_settings),
+            unreadable_topics: value.delta.unreadable.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -88,6 +89,8 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
             let incarnation = required("deleted.incarnation", topic.incarnation.as_ref())?;
             deleted.push((topic_name("deleted.name", &topic.name)?, incarnation.try_into()?));
         }
+        let named = value.unreadable_topics.iter();
+        let unreadable = named.map(|name| topic_name("unreadable_topics", name));
         let failed = value.failed.as_ref().map(read_failed).transpose()?;
         let broker_settings = value.broker_settings.as_ref().map(read_settings).transpose()?;
         Ok(Self {
@@ -105,6 +108,7 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
                 deleted,
                 failed,
                 broker_settings,
+                unreadable: unreadable.collect::<Result<_, _>>()?,
             },
         })
     }
@@ -332,6 +336,7 @@ mod tests {
                     (None, BTreeMap::from([("log.retention.ms".into(), "5".into())])),
                     (Some(BrokerId(2)), BTreeMap::new()),
                 ])),
+                unreadable: BTreeSet::from([TopicName::new("torn").unwrap()]),
             },
         };
         let message = v1::StateUpdate::from(&update);

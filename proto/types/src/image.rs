@@ -255,6 +255,9 @@ pub struct ClusterImage {
     pub failed: FailedByBroker,
     /// Settings of brokers that are stored in ZooKeeper, above those of their files.
     pub broker_settings: BrokerSettings,
+    /// Topics that exist and whose nodes cannot be read: nothing is known of them, least of all that they were deleted. What a
+    /// broker knew of one before stays in `topics` as it was.
+    pub unreadable: BTreeSet<TopicName>,
 }
 
 /// Partitions whose replica a broker cannot serve, by broker.
@@ -280,7 +283,7 @@ pub struct FailedReplicas {
 /// What one push carries: the full image, or what changed since an earlier version of the same controller's image.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterDelta {
-    /// `true`: everything is here, and what is absent does not exist. `false`: only what changed.
+    /// `true`: everything is here, and what is absent does not exist (but see `unreadable`). `false`: only what changed.
     pub full: bool,
     /// All live brokers, if any broker changed (the list is short).
     pub brokers: Option<BTreeMap<BrokerId, BrokerImage>>,
@@ -292,6 +295,8 @@ pub struct ClusterDelta {
     pub failed: Option<FailedByBroker>,
     /// All settings of brokers, if any changed (they are few).
     pub broker_settings: Option<BrokerSettings>,
+    /// With `full`: topics that are absent from `topics` because their nodes cannot be read, not because they do not exist.
+    pub unreadable: BTreeSet<TopicName>,
 }
 
 impl ClusterImage {
@@ -313,7 +318,11 @@ impl ClusterImage {
         delta: &ClusterDelta,
     ) -> Vec<TopicName> {
         let gone: Vec<TopicName> = if delta.full {
-            self.topics.keys().filter(|name| !delta.topics.contains_key(*name)).cloned().collect()
+            self.unreadable.clone_from(&delta.unreadable);
+            let named = |name: &TopicName| {
+                delta.topics.contains_key(name) || delta.unreadable.contains(name)
+            };
+            self.topics.keys().filter(|name| !named(name)).cloned().collect()
         } else {
             let known = |name: &TopicName| self.topics.get(name).map(|topic| topic.incarnation);
             let deleted = delta.deleted.iter();
@@ -413,6 +422,21 @@ mod tests {
         let known = &image.topics[&TopicName::new("t").unwrap()];
         assert_eq!(known.incarnation.czxid, 5);
         assert_eq!(known.partitions[&0].state.partition_epoch, PartitionEpoch(7));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_gone() {
+        let mut image = ClusterImage::default();
+        let me = (BrokerId(1), ControllerEpoch(1));
+        image.apply(me, &push(true, vec![("a", topic(5, 0, 0)), ("b", topic(6, 0, 0))]));
+        let b = TopicName::new("b").unwrap();
+        let mut unreadable = push(true, vec![("a", topic(5, 0, 0))]);
+        unreadable.unreadable.insert(b.clone());
+        assert_eq!(image.apply(me, &unreadable), vec![]);
+        assert_eq!(image.topics[&b].incarnation.czxid, 6, "as it was");
+        assert!(image.unreadable.contains(&b));
+        assert_eq!(image.apply(me, &push(true, vec![("a", topic(5, 0, 0))])), vec![b]);
+        assert!(image.unreadable.is_empty());
     }
 
     #[test]

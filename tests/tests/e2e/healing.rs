@@ -4,6 +4,8 @@ use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX};
 use barnabas_tests::kcat;
+use barnabas_tests::oracles::healed::until_healed;
+use barnabas_tests::sessions;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::{PartitionNode, Znodes};
 
@@ -169,5 +171,42 @@ async fn r6_a_wiped_last_isr_member_does_not_lead_before_the_longer_log_is_back(
     cluster.broker(i32::try_from(first)?).start()?;
     cluster.until_healed_since("t", 2, &leaderless).await?;
     assert_eq!(consume(&cluster, "t")?, (0..2000).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_whose_node_cannot_be_read_keeps_its_data_through_elections_and_restarts()
+-> Outcome<()> {
+    let mut cluster = Cluster::start(options()).await?;
+    let znodes = cluster.znodes().await?;
+    topic(&cluster, NewTopic { name: "t", partitions: 2, replication_factor: 3, configs: &[] })
+        .await?;
+    produce(&cluster, "t", 0, 500)?;
+    let node = znodes.read("/brokers/topics/t").await?.ok_or("no topic node")?;
+    znodes.set("/brokers/topics/t", b"{\"version\":3,").await?;
+
+    // A new controller, and a broker that knows nothing: neither takes the topic for deleted.
+    let (controller, epoch) = znodes.controller().await?.ok_or("no controller")?;
+    let controller = i32::try_from(controller)?;
+    sessions::expire_broker(cluster.zookeeper_connect(), &znodes, controller).await?;
+    let other = controller % 3 + 1;
+    cluster.broker(other).kill().await?;
+    cluster.broker(other).start()?;
+    wait_for("the next controller has told everybody", SETTLE_MAX, || async {
+        let known = cluster.admin().await.ok()?.cluster().await.ok()?;
+        (i64::from(known.controller_epoch) > epoch && known.brokers.len() == 3).then_some(())
+    })
+    .await?;
+    cluster.until_formed().await?;
+    for broker in cluster.brokers() {
+        assert!(broker.log_dir().join("t-0").is_dir(), "broker {}", broker.id());
+    }
+
+    znodes.set("/brokers/topics/t", node.data.to_string().as_bytes()).await?;
+    let (controller, _) = znodes.controller().await?.ok_or("no controller")?;
+    let controller = i32::try_from(controller)?;
+    sessions::expire_broker(cluster.zookeeper_connect(), &znodes, controller).await?;
+    until_healed(&mut cluster, "t").await?;
+    assert_eq!(consume(&cluster, "t")?, (0..500).collect::<Vec<_>>());
     Ok(())
 }

@@ -149,11 +149,13 @@ impl Agent {
         let image = self.node.view.image();
         let me = self.node.me;
         let wanted = |tp: &TopicPartition| {
-            image
-                .topics
-                .get(&tp.topic)
-                .and_then(|topic| topic.partitions.get(&tp.partition))
-                .is_some_and(|partition| partition.assigned_replicas.contains(&me))
+            // What cannot be read may be ours.
+            image.unreadable.contains(&tp.topic)
+                || image
+                    .topics
+                    .get(&tp.topic)
+                    .and_then(|topic| topic.partitions.get(&tp.partition))
+                    .is_some_and(|partition| partition.assigned_replicas.contains(&me))
         };
         let all = self.node.partitions.all();
         self.drop_replicas(all.iter().filter(|hosted| !wanted(&hosted.topic_partition)), mine);

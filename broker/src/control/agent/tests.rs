@@ -204,6 +204,24 @@ async fn r28_directories_of_which_nobody_speaks_go_with_the_first_full_state() {
 }
 
 #[tokio::test]
+async fn a_topic_whose_node_cannot_be_read_is_left_as_it_is() {
+    let mut rig = Rig::new();
+    rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
+    let unreadable =
+        || ClusterDelta { unreadable: [tp("t", 0).topic].into(), ..full(BTreeMap::new()) };
+    rig.update(4, unreadable()).unwrap();
+    assert!(rig.hosted().is_some() && rig.directory("t-0").is_dir());
+    rig.agent.stop();
+    let Rig { agent, node, temp, .. } = rig;
+    drop((agent, node));
+    let mut rig = Rig::on(Disk::again(temp));
+    rig.update(4, unreadable()).unwrap();
+    assert!(rig.hosted().is_none() && rig.directory("t-0").is_dir(), "closed, and untouched");
+    rig.update(5, full(topic(LIFE, 6, &[1]))).unwrap();
+    assert!(rig.hosted().is_some(), "the node is restored");
+}
+
+#[tokio::test]
 async fn a_log_that_cannot_be_opened_is_tried_again_without_a_push() {
     let mut rig = Rig::new();
     fs::write(rig.directory("t-0"), b"a file in the way").unwrap();

@@ -147,6 +147,7 @@ impl Term {
             brokers: registered,
             topics: BTreeMap::from([(name("t"), t)]),
             broker_settings: BTreeMap::new(),
+            ..Snapshot::default()
         };
         let effects = term.step(ControllerEvent::Loaded(snapshot));
         (term, effects)

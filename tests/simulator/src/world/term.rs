@@ -182,7 +182,7 @@ impl World {
             return;
         };
         let dirty = term.brokers_dirty;
-        let mut snapshot = Snapshot { brokers, topics, broker_settings };
+        let mut snapshot = Snapshot { brokers, topics, broker_settings, ..Snapshot::default() };
         if self.is_mutated(Mutation::NoIsrBrokerEpochs) {
             forget_isr_epochs(&mut snapshot);
         }
