@@ -12,8 +12,9 @@ use crate::replica::{Replica, RoleState};
 enum Verdict {
     /// Newer than what is known.
     New,
-    /// The state that is known already: only its settings can be news.
-    Repeat,
+    /// The state that is known already, or one of the same leadership that an answer to a proposal has overtaken: only its
+    /// settings can be news. They must not be lost: whoever obeys the push confirms them (R37).
+    OnlySettings,
     /// Late, misdirected or impossible.
     Refused { warn: bool, reason: &'static str },
 }
@@ -31,7 +32,7 @@ impl Replica {
                     push.partition.state.partition_epoch,
                 ),
             ),
-            Verdict::Repeat => self.adopt_settings(&push),
+            Verdict::OnlySettings => self.adopt_settings(&push),
             Verdict::New => {
                 self.controller_epoch = Some(push.controller_epoch);
                 if self.log_operation_under_way() {
@@ -71,6 +72,12 @@ impl Replica {
                     "a later life of the topic, which needs a replica of its own",
                 );
             }
+            let same_leadership = state.leader_epoch == mine.leader_epoch
+                && state.leader == mine.leader
+                && state.leader == Some(self.me);
+            if same_leadership && state.partition_epoch < mine.partition_epoch {
+                return Verdict::OnlySettings;
+            }
             if state.leader_epoch < mine.leader_epoch
                 || state.partition_epoch < mine.partition_epoch
             {
@@ -81,7 +88,7 @@ impl Replica {
             }
             if state.partition_epoch == mine.partition_epoch {
                 return if state.leader_epoch == mine.leader_epoch {
-                    Verdict::Repeat
+                    Verdict::OnlySettings
                 } else {
                     refused(true, "two states at one partition epoch")
                 };

@@ -129,6 +129,7 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
     let added = node["adding_replicas"].as_object().ok_or("no move")?;
     let added = added.values().find_map(|ids| ids[0].as_i64()).ok_or("nobody is added")?;
     let added = i32::try_from(added)?;
+    let asked = *staying.iter().find(|id| **id != added).ok_or("nobody stays up")?;
     cluster.broker(leaving).kill().await?;
     cluster.broker(added).kill().await?;
     wait_for("a new controller", SETTLE_MAX, || async {
@@ -140,9 +141,8 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
     cluster.broker(added).start()?;
     let present: Vec<i64> = staying.iter().map(|id| i64::from(*id)).collect();
     until_registered(&znodes, &present).await?;
-    let (code, said) =
-        command(&mut cluster, staying[0], &["topic", "set-replicas", "t", "--throttle", "0"])
-            .await?;
+    let unthrottle = ["topic", "set-replicas", "t", "--throttle", "0"];
+    let (code, said) = command(&mut cluster, asked, &unthrottle).await?;
     assert_eq!(code, Some(0), "{said}");
     until_moved(&znodes, &staying).await?;
     let so_far = load.batches().into_iter().max().unwrap_or(0);

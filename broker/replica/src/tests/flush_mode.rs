@@ -242,3 +242,18 @@ fn d2_a_follower_without_room_for_a_cut_stays_where_it_is() {
         assert_eq!(rig.replica.fetch_position(), before);
     }
 }
+
+#[test]
+fn r37_a_mode_that_comes_with_a_state_overtaken_by_a_proposals_answer_is_taken_all_the_same() {
+    let mut rig = Rig::leader_with(log(0, &[]), &[1, 2], 1, FlushMode::Async);
+    let before = rig.replica.accepted.clone().unwrap();
+    let mut answered = before.clone();
+    answered.partition.state.partition_epoch.0 += 1;
+    rig.state(answered.clone());
+    rig.state(StatePush { flush_mode: FlushMode::Sync, ..before });
+    let known = rig.replica.accepted.clone().unwrap();
+    assert_eq!(known.flush_mode, FlushMode::Sync, "who obeys the push confirms it");
+    assert_eq!(known.partition, answered.partition, "and the newer state stays");
+    assert_eq!(answers(&rig.produce(1, Acks::Leader)), [], "nothing is flushed");
+    assert_eq!(answers(&flushed(&mut rig, 1)), [(1, Ok(0))]);
+}

@@ -38,9 +38,9 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Whether it is a replica of this life of its topic.
-    pub(super) fn is_of(&self, incarnation: Incarnation) -> bool {
-        self.incarnation == incarnation
+    /// Whether it is a replica of this life of its topic, or of an earlier one, which is over then.
+    pub(super) fn is_of_or_before(&self, incarnation: Incarnation) -> bool {
+        self.incarnation <= incarnation
     }
 
     /// Whether the state that holds now and the registration let it be opened. `tail_lost_under`: the present broker epoch, if

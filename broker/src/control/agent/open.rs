@@ -120,7 +120,7 @@ impl Agent {
     ) -> bool {
         if !assigned {
             let state = &partition.state;
-            if self.failed.get(tp).is_some_and(|failed| failed.is_of(topic.incarnation)) {
+            if self.failed.get(tp).is_some_and(|failed| failed.is_of_or_before(topic.incarnation)) {
                 self.drop_failed(tp, (state.leader_epoch, state.partition_epoch));
             }
             return false;

@@ -502,8 +502,16 @@ async fn r22_a_failed_replica_that_is_not_wanted_any_more_leaves_no_directory() 
     rig.update(3, changed(moved)).unwrap();
     assert!(!rig.directory("t-1").exists() && rig.directory("t-2").exists());
     assert_eq!(rig.told(), [tp("t", 2)]);
+    // A full state tells only of the topic's next life, which has no replica here.
+    let mut next = topic(NEXT_LIFE, 0, &[2]);
+    for image in next.values_mut() {
+        let elsewhere = image.partitions[&0].clone();
+        image.partitions.insert(2, elsewhere);
+    }
+    rig.update(3, full(next)).unwrap();
+    assert!(!rig.directory("t-2").exists());
     let mut gone = changed(BTreeMap::new());
-    gone.deleted.push((tp("t", 0).topic, LIFE));
+    gone.deleted.push((tp("t", 0).topic, NEXT_LIFE));
     rig.update(3, gone).unwrap();
     assert!((0..4).all(|index| !rig.directory(&format!("t-{index}")).exists()));
     assert!(rig.told().is_empty() && rig.agent.next_retry().is_none());

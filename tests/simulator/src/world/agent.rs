@@ -180,6 +180,13 @@ impl World {
             self.step_replica(b, at, Event::Registered { broker_epoch: mine });
             self.tell_draining(b, at);
         }
+        let assigned = partition.assigned_replicas.contains(&id_of(b));
+        let slot = self.processes[b].slots.get(at);
+        if !assigned && slot.is_some_and(|slot| slot.replica.is_fenced()) {
+            // A fenced replica obeys nothing, but what is not wanted here any more goes all the same.
+            self.processes[b].slots.remove(at);
+            return self.drop_failed(b, at, topic.incarnation, partition);
+        }
         self.cut_to_high_watermark(b, at, partition);
         let ignored = self.is_mutated(Mutation::MinInsyncIgnored);
         let min_insync_replicas = if ignored { 1 } else { topic.config.min_insync_replicas };
@@ -271,13 +278,14 @@ impl World {
         partition: &Partition,
     ) {
         let directory = self.disks[b].directories.get(at);
-        let is_left = directory.is_some_and(|d| d.incarnation == incarnation);
+        // Of this life, or of an earlier one, which is over then.
+        let left = directory.map(|d| d.incarnation).filter(|left| *left <= incarnation);
         let assigned = partition.assigned_replicas.contains(&id_of(b));
-        if is_left && !assigned && self.processes[b].swept {
+        if let Some(left) = left.filter(|_| !assigned && self.processes[b].swept) {
             let state = &partition.state;
-            let stone = (incarnation, state.leader_epoch, state.partition_epoch);
+            let stone = (left, state.leader_epoch, state.partition_epoch);
             self.processes[b].tombstones.insert(at.clone(), stone);
-            self.replica_deleted(b, at, incarnation.czxid);
+            self.replica_deleted(b, at, left.czxid);
             self.disks[b].directories.remove(at);
         }
     }
