@@ -1,47 +1,95 @@
-//! The one table of served API keys: version ranges, flexible versions and limits. ApiVersions is generated from it.
+//! The one table of served API keys: version ranges, flexible versions and limits. The keys, the decoder and ApiVersions
+//! come from it.
 
-/// The requests that this broker serves. The numbers are Kafka's, except for [`ApiKey::ReplicaFetch`], which is ours.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(i16)]
-pub enum ApiKey {
-    /// Append record batches.
-    Produce = 0,
-    /// Read record batches.
-    Fetch = 1,
-    /// Offsets by time, or first and last.
-    ListOffsets = 2,
-    /// Brokers, topics, partitions and their leaders.
-    Metadata = 3,
-    /// Which keys and versions are served (KIP-35, KIP-511).
-    ApiVersions = 18,
-    /// Create topics.
-    CreateTopics = 19,
-    /// Delete topics.
-    DeleteTopics = 20,
-    /// Delete the records below an offset (KIP-107).
-    DeleteRecords = 21,
-    /// A producer id for idempotent producers (KIP-98).
-    InitProducerId = 22,
-    /// End offset of a leader epoch (KIP-101, KIP-320).
-    OffsetForLeaderEpoch = 23,
-    /// Settings of topics and brokers (KIP-133, KIP-226, KIP-569).
-    DescribeConfigs = 32,
-    /// Replace a topic's settings (KIP-133).
-    AlterConfigs = 33,
-    /// Add partitions to topics (KIP-195).
-    CreatePartitions = 37,
-    /// Elect the preferred leader, or any (KIP-183, KIP-460).
-    ElectLeaders = 43,
-    /// Change a topic's settings key by key (KIP-339).
-    IncrementalAlterConfigs = 44,
-    /// Move replicas to other brokers (KIP-455).
-    AlterPartitionReassignments = 45,
-    /// Moves that are under way (KIP-455).
-    ListPartitionReassignments = 46,
-    /// Between brokers only, never advertised: a follower's fetch with its flushed offset and the topic's incarnation,
-    /// for which Kafka's Fetch has no place (R15, R27).
-    ReplicaFetch = 32001,
+/// Hands every served key to `$rows!`, in the order of their numbers: documentation, name, message and number; lowest
+/// version advertised, lowest served, highest; first flexible version; most elements of one array; frame class; who
+/// decodes the body.
+///
+/// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
+macro_rules! served {
+    ($rows:ident) => {
+        $rows! {
+            /// Append record batches.
+            Produce(ProduceRequest) = 0, (0, 3, 9), 9, 10_000, Produce, produce_body;
+            /// Read record batches.
+            Fetch(FetchRequest) = 1, (4, 4, 12), 12, 10_000, Other, body;
+            /// Offsets by time, or first and last.
+            ListOffsets(ListOffsetsRequest) = 2, (1, 1, 7), 6, 100_000, Other, body;
+            /// Brokers, topics, partitions and their leaders.
+            Metadata(MetadataRequest) = 3, (0, 0, 12), 9, 100_000, Other, body;
+            /// Which keys and versions are served (KIP-35, KIP-511).
+            ApiVersions(ApiVersionsRequest) = 18, (0, 0, 3), 3, 1_000, Small, body;
+            /// Create topics.
+            CreateTopics(CreateTopicsRequest) = 19, (2, 2, 7), 5, 100_000, Other, body;
+            /// Delete topics.
+            DeleteTopics(DeleteTopicsRequest) = 20, (1, 1, 6), 4, 100_000, Other, body;
+            /// Delete the records below an offset (KIP-107).
+            DeleteRecords(DeleteRecordsRequest) = 21, (0, 0, 2), 2, 100_000, Other, body;
+            /// A producer id for idempotent producers (KIP-98).
+            InitProducerId(InitProducerIdRequest) = 22, (0, 0, 4), 2, 1_000, Small, body;
+            /// End offset of a leader epoch (KIP-101, KIP-320).
+            OffsetForLeaderEpoch(OffsetForLeaderEpochRequest) = 23, (2, 2, 4), 4, 100_000, Other, body;
+            /// Settings of topics and brokers (KIP-133, KIP-226, KIP-569).
+            DescribeConfigs(DescribeConfigsRequest) = 32, (1, 1, 4), 4, 100_000, Other, body;
+            /// Replace a topic's settings (KIP-133).
+            AlterConfigs(AlterConfigsRequest) = 33, (0, 0, 2), 2, 100_000, Other, body;
+            /// Add partitions to topics (KIP-195).
+            CreatePartitions(CreatePartitionsRequest) = 37, (0, 0, 3), 2, 100_000, Other, body;
+            /// Elect the preferred leader, or any (KIP-183, KIP-460).
+            ElectLeaders(ElectLeadersRequest) = 43, (0, 0, 2), 2, 100_000, Other, body;
+            /// Change a topic's settings key by key (KIP-339).
+            IncrementalAlterConfigs(IncrementalAlterConfigsRequest) = 44, (0, 0, 1), 1, 100_000, Other, body;
+            /// Move replicas to other brokers (KIP-455).
+            AlterPartitionReassignments(AlterPartitionReassignmentsRequest) = 45, (0, 0, 0), 0, 100_000, Other, body;
+            /// Moves that are under way (KIP-455).
+            ListPartitionReassignments(ListPartitionReassignmentsRequest) = 46, (0, 0, 0), 0, 100_000, Other, body;
+        }
+    };
 }
+pub(crate) use served;
+
+macro_rules! keys {
+    ($($(#[$doc:meta])+ $name:ident($request:ident) = $number:literal, $versions:expr, $flexible:literal, $elements:literal, $class:ident, $body:path;)+) => {
+        /// The requests that this broker serves. The numbers are Kafka's, except for [`ApiKey::ReplicaFetch`], which is ours.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(i16)]
+        pub enum ApiKey {
+            $($(#[$doc])+ $name = $number,)+
+            /// Between brokers only, never advertised: a follower's fetch with its flushed offset and the topic's
+            /// incarnation, for which Kafka's Fetch has no place (R15, R27).
+            ReplicaFetch = 32001,
+        }
+
+        /// Every advertised key, in the order of their numbers.
+        pub const SERVED: &[Api] = &[
+            $(api(ApiKey::$name, $versions, $flexible, $elements, FrameClass::$class),)+
+        ];
+
+        impl ApiKey {
+            /// Kafka's name of the request.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(ApiKey::$name => stringify!($name),)+
+                    ApiKey::ReplicaFetch => "ReplicaFetch",
+                }
+            }
+
+            /// The key's row.
+            #[must_use]
+            pub fn api(self) -> &'static Api {
+                match self {
+                    $(ApiKey::$name => {
+                        const ROW: Api = api(ApiKey::$name, $versions, $flexible, $elements, FrameClass::$class);
+                        &ROW
+                    })+
+                    ApiKey::ReplicaFetch => &REPLICA_FETCH,
+                }
+            }
+        }
+    };
+}
+served!(keys);
 
 /// Which frame limit applies to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,29 +134,6 @@ const fn api(
     Api { key, min_advertised, min_served, max, first_flexible, array_len_max, class }
 }
 
-/// Every advertised key, in the order of their numbers.
-///
-/// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
-pub const SERVED: [Api; 17] = [
-    api(ApiKey::Produce, (0, 3, 9), 9, 10_000, FrameClass::Produce),
-    api(ApiKey::Fetch, (4, 4, 12), 12, 10_000, FrameClass::Other),
-    api(ApiKey::ListOffsets, (1, 1, 7), 6, 100_000, FrameClass::Other),
-    api(ApiKey::Metadata, (0, 0, 12), 9, 100_000, FrameClass::Other),
-    api(ApiKey::ApiVersions, (0, 0, 3), 3, 1_000, FrameClass::Small),
-    api(ApiKey::CreateTopics, (2, 2, 7), 5, 100_000, FrameClass::Other),
-    api(ApiKey::DeleteTopics, (1, 1, 6), 4, 100_000, FrameClass::Other),
-    api(ApiKey::DeleteRecords, (0, 0, 2), 2, 100_000, FrameClass::Other),
-    api(ApiKey::InitProducerId, (0, 0, 4), 2, 1_000, FrameClass::Small),
-    api(ApiKey::OffsetForLeaderEpoch, (2, 2, 4), 4, 100_000, FrameClass::Other),
-    api(ApiKey::DescribeConfigs, (1, 1, 4), 4, 100_000, FrameClass::Other),
-    api(ApiKey::AlterConfigs, (0, 0, 2), 2, 100_000, FrameClass::Other),
-    api(ApiKey::CreatePartitions, (0, 0, 3), 2, 100_000, FrameClass::Other),
-    api(ApiKey::ElectLeaders, (0, 0, 2), 2, 100_000, FrameClass::Other),
-    api(ApiKey::IncrementalAlterConfigs, (0, 0, 1), 1, 100_000, FrameClass::Other),
-    api(ApiKey::AlterPartitionReassignments, (0, 0, 0), 0, 100_000, FrameClass::Other),
-    api(ApiKey::ListPartitionReassignments, (0, 0, 0), 0, 100_000, FrameClass::Other),
-];
-
 /// Our own request between brokers: version 0 only, in no advertised list.
 const REPLICA_FETCH: Api =
     api(ApiKey::ReplicaFetch, (0, 0, 0), i16::MAX, 200_000, FrameClass::ReplicaFetch);
@@ -127,56 +152,6 @@ impl ApiKey {
     #[must_use]
     pub fn number(self) -> i16 {
         self as i16
-    }
-
-    /// Kafka's name of the request.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ApiKey::Produce => "Produce",
-            ApiKey::Fetch => "Fetch",
-            ApiKey::ListOffsets => "ListOffsets",
-            ApiKey::Metadata => "Metadata",
-            ApiKey::ApiVersions => "ApiVersions",
-            ApiKey::CreateTopics => "CreateTopics",
-            ApiKey::DeleteTopics => "DeleteTopics",
-            ApiKey::DeleteRecords => "DeleteRecords",
-            ApiKey::InitProducerId => "InitProducerId",
-            ApiKey::OffsetForLeaderEpoch => "OffsetForLeaderEpoch",
-            ApiKey::DescribeConfigs => "DescribeConfigs",
-            ApiKey::AlterConfigs => "AlterConfigs",
-            ApiKey::CreatePartitions => "CreatePartitions",
-            ApiKey::ElectLeaders => "ElectLeaders",
-            ApiKey::IncrementalAlterConfigs => "IncrementalAlterConfigs",
-            ApiKey::AlterPartitionReassignments => "AlterPartitionReassignments",
-            ApiKey::ListPartitionReassignments => "ListPartitionReassignments",
-            ApiKey::ReplicaFetch => "ReplicaFetch",
-        }
-    }
-
-    /// The key's row.
-    #[must_use]
-    pub fn api(self) -> &'static Api {
-        match self {
-            ApiKey::Produce => &SERVED[0],
-            ApiKey::Fetch => &SERVED[1],
-            ApiKey::ListOffsets => &SERVED[2],
-            ApiKey::Metadata => &SERVED[3],
-            ApiKey::ApiVersions => &SERVED[4],
-            ApiKey::CreateTopics => &SERVED[5],
-            ApiKey::DeleteTopics => &SERVED[6],
-            ApiKey::DeleteRecords => &SERVED[7],
-            ApiKey::InitProducerId => &SERVED[8],
-            ApiKey::OffsetForLeaderEpoch => &SERVED[9],
-            ApiKey::DescribeConfigs => &SERVED[10],
-            ApiKey::AlterConfigs => &SERVED[11],
-            ApiKey::CreatePartitions => &SERVED[12],
-            ApiKey::ElectLeaders => &SERVED[13],
-            ApiKey::IncrementalAlterConfigs => &SERVED[14],
-            ApiKey::AlterPartitionReassignments => &SERVED[15],
-            ApiKey::ListPartitionReassignments => &SERVED[16],
-            ApiKey::ReplicaFetch => &REPLICA_FETCH,
-        }
     }
 }
 
@@ -220,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_table_agrees_with_the_protocol_crate() {
-        for row in &SERVED {
+        for row in SERVED {
             let descriptor = API_DESCRIPTORS
                 .iter()
                 .find(|d| d.api_key.value() == row.key.number())
@@ -247,29 +222,12 @@ mod tests {
 
     #[test]
     fn response_header_versions_agree_with_the_protocol_crate() {
-        response_headers::<kafka_wire::ProduceRequest>(ApiKey::Produce);
-        response_headers::<kafka_wire::FetchRequest>(ApiKey::Fetch);
-        response_headers::<kafka_wire::ListOffsetsRequest>(ApiKey::ListOffsets);
-        response_headers::<kafka_wire::MetadataRequest>(ApiKey::Metadata);
-        response_headers::<kafka_wire::ApiVersionsRequest>(ApiKey::ApiVersions);
-        response_headers::<kafka_wire::CreateTopicsRequest>(ApiKey::CreateTopics);
-        response_headers::<kafka_wire::DeleteTopicsRequest>(ApiKey::DeleteTopics);
-        response_headers::<kafka_wire::DeleteRecordsRequest>(ApiKey::DeleteRecords);
-        response_headers::<kafka_wire::InitProducerIdRequest>(ApiKey::InitProducerId);
-        response_headers::<kafka_wire::OffsetForLeaderEpochRequest>(ApiKey::OffsetForLeaderEpoch);
-        response_headers::<kafka_wire::DescribeConfigsRequest>(ApiKey::DescribeConfigs);
-        response_headers::<kafka_wire::AlterConfigsRequest>(ApiKey::AlterConfigs);
-        response_headers::<kafka_wire::CreatePartitionsRequest>(ApiKey::CreatePartitions);
-        response_headers::<kafka_wire::ElectLeadersRequest>(ApiKey::ElectLeaders);
-        response_headers::<kafka_wire::IncrementalAlterConfigsRequest>(
-            ApiKey::IncrementalAlterConfigs,
-        );
-        response_headers::<kafka_wire::AlterPartitionReassignmentsRequest>(
-            ApiKey::AlterPartitionReassignments,
-        );
-        response_headers::<kafka_wire::ListPartitionReassignmentsRequest>(
-            ApiKey::ListPartitionReassignments,
-        );
+        macro_rules! headers {
+            ($($(#[$doc:meta])+ $name:ident($request:ident) = $($rest:expr),+;)+) => {
+                $(response_headers::<kafka_wire::$request>(ApiKey::$name);)+
+            };
+        }
+        served!(headers);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Calls `check` with every served key and version.
 pub(crate) fn each_version(mut check: impl FnMut(ApiKey, i16)) {
-    for row in &SERVED {
+    for row in SERVED {
         for version in row.min_served..=row.max {
             check(row.key, version);
         }
