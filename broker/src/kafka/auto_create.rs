@@ -16,8 +16,6 @@ const ALLOW_VERSION: i16 = 4;
 const CREATIONS_PER_REQUEST_MAX: usize = 20;
 /// How long a client's answer waits for its topics.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Kafka's own topics, which its clients never make.
-const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
 
 /// The topics that the request names, that are not there, and that may be created.
 pub(super) fn wanted(
@@ -33,9 +31,8 @@ pub(super) fn wanted(
     }
     let named = request.topics.iter().flatten().filter_map(|topic| topic.name.as_ref());
     named
-        .filter(|name| !INTERNAL.contains(&name.as_str()))
         .filter_map(|name| TopicName::new(name.as_str()).ok())
-        .filter(|name| !image.topics.contains_key(name))
+        .filter(|name| !name.is_internal() && !image.topics.contains_key(name))
         .collect()
 }
 

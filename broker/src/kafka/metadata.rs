@@ -126,6 +126,7 @@ fn described(image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> Meta
     let mut entry = MetadataResponseTopic::default();
     entry.name = Some(name.as_str().into());
     entry.topic_id = Uuid::from_bytes(topic.incarnation.topic_id.0);
+    entry.is_internal = name.is_internal();
     entry.partitions =
         topic.partitions.iter().map(|(index, p)| partition(image, name, *index, p)).collect();
     entry
@@ -252,6 +253,7 @@ mod tests {
             .map(|p| (p.error_code, p.leader_id, p.leader_epoch, p.isr_nodes.clone()))
             .collect();
         assert_eq!(shown, [(0, 1, 7, vec![1, 3]), (5, -1, 7, vec![1, 3]), (5, -1, 7, vec![1, 3])]);
+        assert!(!response.topics[0].is_internal);
         assert_eq!(response.topics[0].partitions[0].offline_replicas, [3]);
         assert_eq!(response.topics[0].partitions[1].offline_replicas, [2, 3], "2 has reported it");
         assert_eq!(response.topics[0].topic_id, Uuid::from_bytes([5; 16]));

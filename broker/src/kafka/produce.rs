@@ -140,6 +140,12 @@ impl Place<'_> {
         flush: &mut Flush,
     ) -> Result<Arc<Hosted>, Condition> {
         let hosted = find(node, self.name, self.partition)?;
+        if hosted.topic_partition.topic.is_internal() {
+            let name = self.name;
+            let text =
+                format!("the brokers keep their own state in '{name}': clients do not write it");
+            return Err(Condition::InvalidTopic(text));
+        }
         let records =
             records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
         let summary = validate_produce(records, &hosted.produce_rules(), unix_ms())
@@ -294,6 +300,34 @@ mod tests {
             if version >= 8 {
                 assert!(refused.error_message.unwrap().as_str().contains("[1, 5]"));
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn h2_clients_do_not_write_to_internal_topics() {
+        let (node, disk) = (crate::testing::node(), crate::testing::Disk::new());
+        let (out, mut client) = crate::testing::connection().await;
+        for name in ["__consumer_offsets", "__transaction_state", "t"] {
+            let hosted = disk.host(&node, crate::testing::tp(name, 0));
+            crate::testing::state(&node, &hosted, crate::testing::push(1, 1, &[1]));
+            let mut topic = TopicProduceData::default();
+            topic.name = name.into();
+            let mut partition = PartitionProduceData::default();
+            partition.records = Some(crate::testing::batch(0).into());
+            topic.partition_data.push(partition);
+            let mut request = ProduceRequest::default();
+            request.acks = 1;
+            request.topic_data.push(topic);
+            let slot = out.reserve();
+            let context =
+                RequestContext { node: &node, out: &out, slot, version: 3, correlation_id: 1 };
+            handle(&context, &request, &mut Flush::default()).unwrap();
+            let mut answer = vec![0; 4 + 4 + 4 + 2 + name.len() + 4 + 4 + 2 + 8 + 8 + 4];
+            tokio::io::AsyncReadExt::read_exact(&mut client, &mut answer).await.unwrap();
+            let at = 4 + 4 + 4 + 2 + name.len() + 4 + 4;
+            let code = i16::from_be_bytes([answer[at], answer[at + 1]]);
+            let written = hosted.with_log(|log| log.log_end());
+            assert_eq!((code, written), if name == "t" { (0, Offset(1)) } else { (17, Offset(0)) });
         }
     }
 

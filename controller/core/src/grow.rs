@@ -85,6 +85,12 @@ impl Controller {
                 "another request is adding partitions to topic '{name}'; describe it, then try again"
             )));
         }
+        if name.is_internal() {
+            // A group's partition follows from their number: another number, and every group has lost its offsets.
+            return Err(Condition::InvalidPartitions(format!(
+                "the brokers keep their own state in '{name}', spread over the partitions that it has: it gets no others"
+            )));
+        }
         let present = length(topic.slots.len());
         let added = i64::from(create.total) - i64::from(present);
         if added <= 0 {

@@ -307,6 +307,10 @@ impl Controller {
             let unknown = Err(Condition::UnknownTopicOrPartition);
             return effects.delete_answers.push((request, unknown));
         };
+        if name.is_internal() {
+            let text = format!("the brokers keep their own state in '{name}': it is not deleted");
+            return effects.delete_answers.push((request, Err(Condition::InvalidTopic(text))));
+        }
         match &mut topic.deleting {
             None => self.begin_delete(name, vec![request], effects),
             Some(waiters) if waiters.len() < DELETE_WAITERS_MAX => waiters.push(request),

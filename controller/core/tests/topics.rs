@@ -223,6 +223,27 @@ fn r29_a_deletion_does_not_wait_for_dead_replicas_and_leaves_a_tombstone() {
 }
 
 #[test]
+fn internal_topics_are_neither_deleted_nor_spread_over_more_partitions() {
+    let mut term = three();
+    created(&mut term, create("__consumer_offsets", 2, 3), 500).unwrap();
+    let effects = ask_delete(&mut term, "__consumer_offsets");
+    assert!(effects.topic_writes.is_empty());
+    let [(_, Err(Condition::InvalidTopic(text)))] = effects.delete_answers.as_slice() else {
+        panic!("{effects:?}")
+    };
+    assert!(text.contains("'__consumer_offsets'") && text.contains("not deleted"), "{text}");
+    let request = term.request();
+    let create = add("__consumer_offsets", 3);
+    let effects = term.step(ControllerEvent::CreatePartitions { request, create });
+    assert!(effects.topic_writes.is_empty());
+    let [(_, Err(Condition::InvalidPartitions(text)))] = effects.partitions_answers.as_slice()
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(text.contains("gets no others"), "{text}");
+}
+
+#[test]
 fn r27_a_name_that_is_created_again_is_told_with_the_old_tombstone_and_the_new_incarnation() {
     let mut term = three();
     created(&mut term, create("t", 1, 3), 500).unwrap();

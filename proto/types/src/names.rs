@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// Kafka's internal topics.
+const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
+
 /// A legal topic name: 1 to 249 characters of `a-z A-Z 0-9 . _ -`, neither `.` nor `..` (Kafka's rule).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicName(Arc<str>);
@@ -44,6 +47,12 @@ impl TopicName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether the brokers keep their own state in the topic: clients may read it, and neither write nor delete it.
+    #[must_use]
+    pub fn is_internal(&self) -> bool {
+        INTERNAL.contains(&self.as_str())
     }
 
     /// The form in which two names collide in metric names: `.` and `_` are the same there (Kafka refuses such pairs).
