@@ -1,0 +1,61 @@
+//! What the coordinator is configured with, and the bounds that are not configured.
+
+/// Unsettled writes of one partition; further commits are told to come again. The shell's bound on requests in flight
+/// is far below it.
+pub const WRITES_MAX: usize = 100_000;
+
+/// Groups of one partition. A request that would create one more is refused.
+pub const GROUPS_MAX: usize = 100_000;
+
+/// Protocols (assignors) that one member may name.
+pub const PROTOCOLS_MAX: usize = 64;
+
+/// Bytes of names and metadata of the protocols that one member names. A group's record must fit into one batch.
+pub const PROTOCOLS_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes of keys and values that the tombstones of one append take, at most; what is more goes into further appends.
+pub const APPEND_BYTES_MAX: usize = 256 << 10;
+
+/// How long the first join of a member waits at most: its client may have given up and come back as another member.
+pub const NEW_MEMBER_JOIN_TIMEOUT_MS: u64 = 300_000;
+
+/// After a failed write that no client waits for, it is tried again so much later.
+pub const WRITE_RETRY_MS: u64 = 1_000;
+
+/// A step that comes later than this after the promised time is a stall of the coordinator, not silence of its members.
+pub const STALL_MS: u64 = 1_000;
+
+/// The settings of the broker that groups act on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// `group.initial.rebalance.delay.ms` (KIP-134): how long the first rebalance of an empty group waits for more
+    /// members; each new one extends it, up to the rebalance timeout.
+    pub initial_rebalance_delay_ms: u64,
+    /// `group.min.session.timeout.ms`, inclusive.
+    pub session_timeout_min_ms: u64,
+    /// `group.max.session.timeout.ms`, inclusive.
+    pub session_timeout_max_ms: u64,
+    /// `group.max.size` (KIP-389): members and those that were given an id and have not joined yet; 1 or more.
+    pub group_size_max: usize,
+    /// `offset.metadata.max.bytes`: bytes of metadata that go with one committed offset, inclusive.
+    pub offset_metadata_bytes_max: usize,
+    /// `offsets.retention.minutes`, in ms (KIP-211).
+    pub offsets_retention_ms: u64,
+    /// `offsets.retention.check.interval.ms`; 1 or more.
+    pub retention_check_interval_ms: u64,
+}
+
+impl Default for Settings {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self {
+            initial_rebalance_delay_ms: 3_000,
+            session_timeout_min_ms: 6_000,
+            session_timeout_max_ms: 1_800_000,
+            group_size_max: i32::MAX as usize,
+            offset_metadata_bytes_max: 4_096,
+            offsets_retention_ms: 7 * 24 * 3_600_000,
+            retention_check_interval_ms: 600_000,
+        }
+    }
+}
