@@ -25,6 +25,24 @@ pub enum Answer {
     DeleteGroup(Result<(), GroupError>),
 }
 
+impl Answer {
+    /// The same answer if what it was to say has failed as a whole.
+    pub(crate) fn failed(self, error: GroupError) -> Self {
+        match self {
+            Self::Join(Ok(joined)) => {
+                Self::Join(Err(JoinRefused { error, member_id: joined.member_id }))
+            }
+            Self::Join(Err(refused)) => Self::Join(Err(JoinRefused { error, ..refused })),
+            Self::Sync(_) => Self::Sync(Err(error)),
+            Self::Heartbeat(_) => Self::Heartbeat(Err(error)),
+            Self::Leave(_) => Self::Leave(Err(error)),
+            Self::Commit(_) => Self::Commit(Err(error)),
+            Self::DeleteOffsets(_) => Self::DeleteOffsets(Err(error)),
+            Self::DeleteGroup(_) => Self::DeleteGroup(Err(error)),
+        }
+    }
+}
+
 /// A member of a generation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Joined {

@@ -6,10 +6,32 @@
 //! empty and since when, committed offsets, deletions) changes with [`Event::Appended`], never on the wish.
 
 mod answer;
+mod commit;
+mod delete;
 mod effects;
 mod error;
 mod event;
+mod expire;
+mod group;
+mod groups;
+mod join;
+mod load;
+mod membership;
+mod offsets;
+mod read;
+mod rebalance;
+mod record;
+mod rejoin;
+mod roster;
 mod settings;
+mod subscription;
+mod sync;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tombstones;
+mod turn;
+mod writes;
 
 pub use answer::{Answer, JoinRefused, Joined, JoinedMember, Left, Synced};
 pub use effects::{Append, Effects, Note, OffsetsRecord};
@@ -18,6 +40,12 @@ pub use event::{
     Commit, CommitPartition, DeleteGroup, DeleteOffsets, Event, Heartbeat, Join, Leave,
     LeaveMember, Moment, Protocol, Sync, Waiter, WriteId,
 };
+pub use group::GroupState;
+pub use groups::Groups;
+pub use load::Replayed;
+pub use offsets::CommittedOffset;
+pub use read::{Described, DescribedMember, Listed, OffsetRead};
+pub use record::DamagedRecord;
 pub use settings::{
     APPEND_BYTES_MAX, GROUPS_MAX, NEW_MEMBER_JOIN_TIMEOUT_MS, PROTOCOLS_BYTES_MAX, PROTOCOLS_MAX,
     STALL_MS, Settings, WRITE_RETRY_MS, WRITES_MAX,
