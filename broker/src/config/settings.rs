@@ -49,22 +49,19 @@ impl Settings {
         self.entries.iter().find(|entry| entry.key == key && entry.value != Value::Null)
     }
 
-    /// The value as text, or the key's default; `None` if there is neither.
+    /// The value as text, or the key's default; `None` if there is neither. No key takes control characters.
     pub(super) fn raw(&self, key: &'static str) -> Result<Option<String>, ConfigError> {
-        let spec = keys::find(key);
-        match self.entry(key) {
-            Some(entry) => match &entry.value {
-                Value::String(_) | Value::Number(_) | Value::Bool(_) => {
-                    Ok(Some(yaml::shown(&entry.value)))
-                }
-                // A list is Kafka's comma-separated text.
-                Value::Sequence(items) => {
-                    Ok(Some(items.iter().map(yaml::shown).collect::<Vec<_>>().join(",")))
-                }
-                _ => Err(self.bad(key)),
-            },
-            None => Ok(spec.map(|s| s.default.clone()).filter(|d| !d.is_empty())),
-        }
+        let Some(entry) = self.entry(key) else {
+            let spec = keys::find(key);
+            return Ok(spec.map(|s| s.default.clone()).filter(|d| !d.is_empty()));
+        };
+        let text = match &entry.value {
+            Value::String(_) | Value::Number(_) | Value::Bool(_) => yaml::text(&entry.value),
+            // A list is Kafka's comma-separated text.
+            Value::Sequence(items) => items.iter().map(yaml::text).collect::<Vec<_>>().join(","),
+            _ => return Err(self.bad(key)),
+        };
+        if text.chars().any(char::is_control) { Err(self.bad(key)) } else { Ok(Some(text)) }
     }
 
     /// The value as text if the file gives one.

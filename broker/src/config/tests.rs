@@ -174,6 +174,16 @@ fn several_directories_are_taken_and_none_twice() {
 }
 
 #[test]
+fn a_long_value_is_taken_whole_and_a_control_character_is_refused() {
+    let long = format!("/{}", "d".repeat(4_000));
+    let head = "broker.id: 1\nzookeeper.connect: a\n";
+    for text in [format!("{head}log.dirs: {long}"), format!("{head}log.dirs: [{long}, /e]")] {
+        assert_eq!(parse(&text).unwrap().log_dirs[0], Path::new(&long));
+    }
+    refused("broker.rack: \"a\\nb\"", &["broker.rack", "a b"]);
+}
+
+#[test]
 fn every_topic_setting_has_its_default_here() {
     for setting in SETTINGS {
         let (mut expected, mut value) = (TopicConfig::default(), "1");

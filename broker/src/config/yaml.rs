@@ -76,13 +76,18 @@ fn key_lines(text: &str) -> Vec<(String, usize)> {
     lines
 }
 
-/// A value as people wrote it, on one line, cut to 120 characters.
-pub(super) fn shown(value: &Value) -> String {
+/// A scalar as people wrote it, whole.
+pub(super) fn text(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
         other => serde_yaml::to_string(other).unwrap_or_default(),
     };
-    text.trim().chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim().to_owned()
+}
+
+/// A value for an error message: on one line, cut to 120 characters.
+pub(super) fn shown(value: &Value) -> String {
+    text(value).chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! ZooKeeper and broker processes on free loopback ports, with everything that faults need.
 
 mod broker;
+mod known;
 mod proxied;
 mod zookeeper;
 

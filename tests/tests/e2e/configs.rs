@@ -157,6 +157,7 @@ async fn settings_of_the_cluster_reach_topics_live_and_outlive_their_controller(
     })
     .await?;
     cluster.broker(controller).start()?;
+    cluster.until_known(&znodes, &[1, 2, 3]).await?;
     cluster.until_healed("t", 3).await?;
     python("configs.py", &[&cluster.bootstrap(), "cluster"])?;
     let output = alter(&["--cluster-default", "--delete-config", "log.retention.ms"]).await?;

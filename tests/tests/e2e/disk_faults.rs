@@ -167,6 +167,7 @@ async fn r38_a_broker_whose_sync_fails_while_it_is_emptied_registers_with_a_lost
     wait_for("it goes on being emptied", SETTLE_MAX, || registration("draining")).await?;
     cluster.broker(1).terminate().await?;
     cluster.broker(1).start()?;
+    cluster.until_known(&znodes, &[1]).await?;
     cluster.until_healed("t", 1).await?;
     assert_eq!(values(&cluster, "t")?, ["before"]);
     Ok(())

@@ -70,7 +70,7 @@ async fn r5_without_a_living_isr_member_there_is_no_leader_and_the_isr_is_kept()
 
     cluster.broker(1).start()?;
     cluster.broker(2).start()?;
-    until_registered(&znodes, &[1, 2]).await?;
+    cluster.until_known(&znodes, &[1, 2]).await?;
     let bootstrap = cluster.bootstrap();
     wait_for("clients are told that there is no leader", SETTLE_MAX, || async {
         let metadata = kcat::metadata(&bootstrap, Some("t")).ok()?;
@@ -112,9 +112,9 @@ async fn i12_all_killed_at_once_heal_in_any_order() -> Outcome<()> {
         let mut up = Vec::new();
         for id in order {
             cluster.broker(id).start()?;
-            up.push(i64::from(id));
+            up.push(id);
             up.sort_unstable();
-            until_registered(&znodes, &up).await?;
+            cluster.until_known(&znodes, &up).await?;
         }
         cluster.until_healed_since("t", 3, &before).await?;
         let all: Vec<usize> = (0..(round + 1) * 500).collect();
@@ -166,7 +166,8 @@ async fn r6_a_wiped_last_isr_member_does_not_lead_before_the_longer_log_is_back(
         states.values().all(|state| state.leader == -1).then_some(())
     })
     .await?;
-    until_registered(&znodes, &(1..=3).filter(|id| *id != first).collect::<Vec<_>>()).await?;
+    let alive: Vec<i32> = (1..=3).filter(|id| i64::from(*id) != first).collect();
+    cluster.until_known(&znodes, &alive).await?;
     let leaderless = znodes.partitions("t").await?;
     cluster.broker(i32::try_from(first)?).start()?;
     cluster.until_healed_since("t", 2, &leaderless).await?;

@@ -91,26 +91,21 @@ async fn r29_a_deletion_does_not_wait_for_a_dead_replica_which_goes_when_it_retu
     assert!(znodes.children("/brokers/topics").await?.is_empty(), "though a replica is dead");
     assert!(znodes.children("/admin/delete_topics").await?.is_empty());
     // A name that is used again gets another id, and never a byte of the earlier life.
-    wait_for("the dead broker is not registered any more", SETTLE_MAX, || async {
-        (znodes.brokers().await.ok()?.len() == 2).then_some(())
-    })
-    .await?;
+    let alive: Vec<i32> = (1..=3).filter(|id| *id != dead).collect();
+    cluster.until_known(&znodes, &alive).await?;
     let assignment = format!("0:{leader},{dead},{}", 6 - leader - dead);
     let create = ["topic", "create", "again", "--assignment", &assignment, "--admin", &admin];
     let output = run_program(&create).await?;
     assert_eq!(output.status.code(), Some(1), "a dead broker gets no new replica");
     cluster.broker(dead).start()?;
-    wait_for("it is registered", SETTLE_MAX, || async {
-        (znodes.brokers().await.ok()?.len() == 3).then_some(())
-    })
-    .await?;
+    cluster.until_known(&znodes, &[1, 2, 3]).await?;
     let output = run_program(&create).await?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = produce(&cluster, "again", "of the second life\n")?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     cluster.until_healed("again", 3).await?;
     // The one that was dead alone serves what there is.
-    for other in (1..=3).filter(|id| *id != dead) {
+    for other in alive {
         cluster.broker(other).kill().await?;
     }
     wait_for("it leads", SETTLE_MAX, || async {

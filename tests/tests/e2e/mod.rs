@@ -49,7 +49,8 @@ async fn topic(cluster: &Cluster, topic: NewTopic<'_>) -> Outcome<()> {
     cluster.until_healed(&name, members).await
 }
 
-/// Waits until exactly these brokers are registered.
+/// Waits until exactly these brokers are registered. One that was killed stays so for a while, and one that is registered need not be
+/// known to the others: whoever asks a broker for something then wants [`Cluster::until_known`].
 async fn until_registered(znodes: &Znodes, ids: &[i64]) -> Outcome<()> {
     wait_for(&format!("brokers {ids:?} are registered, no other"), SETTLE_MAX, || async {
         (znodes.brokers().await.ok()? == ids).then_some(())

@@ -61,6 +61,7 @@ async fn partitions_are_added_live_and_outlive_their_controller() -> Outcome<()>
     })
     .await?;
     cluster.broker(controller).start()?;
+    cluster.until_known(&znodes, &[1, 2, 3]).await?;
     cluster.until_healed("t", 3).await?;
     python("partitions.py", &[&cluster.bootstrap(), "t", "5"])?;
     cluster.until_healed("t", 3).await?;

@@ -11,7 +11,7 @@ use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
 use serde_json::{Value, json};
 
-use super::{topic, until_registered};
+use super::topic;
 
 const PARTITIONS: i32 = 3;
 
@@ -139,8 +139,7 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
     let node = topic_node(&znodes).await?;
     assert_ne!(node["adding_replicas"], json!({}), "it waits for broker {added}: {node}");
     cluster.broker(added).start()?;
-    let present: Vec<i64> = staying.iter().map(|id| i64::from(*id)).collect();
-    until_registered(&znodes, &present).await?;
+    cluster.until_known(&znodes, &staying).await?;
     let unthrottle = ["topic", "set-replicas", "t", "--throttle", "0"];
     let (code, said) = command(&mut cluster, asked, &unthrottle).await?;
     assert_eq!(code, Some(0), "{said}");
@@ -151,7 +150,7 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
     // The removed broker comes back: what it held goes.
     assert!(replica_directories(cluster.broker(leaving).log_dir()) > 0);
     cluster.broker(leaving).start()?;
-    until_registered(&znodes, &[1, 2, 3, 4]).await?;
+    cluster.until_known(&znodes, &[1, 2, 3, 4]).await?;
     let log_dir = cluster.broker(leaving).log_dir().to_owned();
     wait_for("the removed replicas' directories are gone", SETTLE_MAX, || async {
         (replica_directories(&log_dir) == 0).then_some(())
@@ -231,7 +230,7 @@ async fn a_topic_grows_shrinks_and_a_move_is_cancelled() -> Outcome<()> {
     })
     .await?;
     cluster.broker(free_broker).resume()?;
-    until_registered(&znodes, &[1, 2, 3, 4]).await?;
+    cluster.until_known(&znodes, &[1, 2, 3, 4]).await?;
     // What the newcomer may have made of it before it heard of the end goes, and only then nothing is listed any more.
     let log_dir = cluster.broker(free_broker).log_dir().to_owned();
     wait_for("the cancelled replica is gone", SETTLE_MAX, || async {

@@ -10,7 +10,7 @@ use barnabas_tests::proxy::Link;
 use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::Znodes;
 
-use super::{interval, topic, until_registered};
+use super::{interval, topic};
 
 /// Topics that are being created while the controller is stopped.
 const IN_FLIGHT: usize = 40;
@@ -66,7 +66,7 @@ async fn a4_r1_a_paused_controller_writes_nothing_after_its_successor() -> Outco
     for creation in creations {
         answers.push(creation.await?);
     }
-    until_registered(&znodes, &[1, 2, 3]).await?;
+    cluster.until_known(&znodes, &[1, 2, 3]).await?;
     cluster.until_healed("before", 3).await?;
     assert_eq!(
         znodes.controller().await?.map(|(_, now)| now),
@@ -106,7 +106,7 @@ async fn a_broker_cut_off_from_zookeeper_past_its_session_registers_again() -> O
     .await?;
     cluster.links(id).zookeeper.set(Link::Cut);
     cluster.links(id).zookeeper.set(Link::Whole);
-    until_registered(&znodes, &[1, 2, 3]).await?;
+    cluster.until_known(&znodes, &[1, 2, 3]).await?;
     cluster.until_healed("t", 3).await?;
     let after = znodes.read(&format!("/brokers/ids/{id}")).await?.ok_or("not registered")?;
     assert!(after.czxid > before.czxid, "a new registration, a new broker epoch");

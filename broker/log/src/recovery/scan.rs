@@ -11,9 +11,9 @@ use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::files::sync_dir;
 use crate::index::SparseIndex;
-use crate::loss::{LossCause, Survey};
+use crate::loss::{Loss, LossCause, Survey};
 use crate::progress::RecoveryProgress;
-use crate::segment::{MaxTimestamp, Segment, Tail, entry_fits, path_of, remove_segment};
+use crate::segment::{Finder, MaxTimestamp, Segment, Tail, entry_fits, path_of, remove_segment};
 use crate::walk::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Step, Walk};
 
 /// How to scan.
@@ -139,7 +139,39 @@ impl Scanner<'_> {
             seal(self.dir, &mut segments[number], scanned.tail)?;
             all.sealed_any = true;
         }
+        self.end_in_a_batch(segments, &mut all)?;
         Ok(all)
+    }
+
+    /// A log ends where its last batch ends. An empty segment whose predecessor does not reach up to it names an end that nothing
+    /// leads to: a follower that is below could never get there, and would stay out of the ISR for ever.
+    fn end_in_a_batch(&self, segments: &mut Vec<Segment>, all: &mut Scans) -> Result<(), LogError> {
+        while let [.., before, last] = &segments[..]
+            && last.size == 0
+        {
+            let (number, found) = (segments.len() - 2, last.base);
+            let file = before.any_file(self.dir)?;
+            let finder = Finder { dir: self.dir, segment: before, tail: None, file: &file };
+            match finder.batch_of(found - 1) {
+                Ok(Some(_)) => break,
+                Ok(None) | Err(LogError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let lenient = Scanner { strict: false, ..*self };
+            let scanned = lenient.scan_after(before, From::LastEntry, None)?;
+            let expected = scanned.end;
+            let file_size = before.size;
+            segments[number].cut(expected, scanned.size);
+            let reason = scanned.damage.unwrap_or(BatchError::OffsetOrder { found, expected });
+            let later = all.recovery.losses.pop();
+            self.cut(segments, number, file_size, reason, &mut all.recovery)?;
+            if let (Some(later), Some(loss)) = (later, all.recovery.losses.last_mut()) {
+                // What was cut from the segment that is gone now: one loss, with what is known of its end.
+                *loss = Loss { from: loss.from, bytes: loss.bytes + later.bytes, ..later };
+            }
+            all.tail = scanned.tail;
+        }
+        Ok(())
     }
 
     /// A batch jumped ahead, and the next one does not: it is the first that is wrong. Its base offset lies outside its CRC.

@@ -191,3 +191,57 @@ fn a_stale_epoch_checkpoint_cut_is_not_undone() {
     append(&mut log, 1, 20, 5);
     assert_eq!(log.epochs().epoch_at(Offset(6)), Some(LeaderEpoch(5)));
 }
+
+/// What a disk leaves that lied about its syncs: names of segments, and of all but the first one nothing in them.
+#[test]
+fn i12_a_log_ends_where_its_last_batch_ends_whatever_its_segments_are_called() {
+    for (name, stop) in [("points-lost", 0), ("flushed", 1), ("clean", 2)] {
+        for kept in [0, 1, 2] {
+            let world = World::new(&format!("hollow-{name}-{kept}"), TINY);
+            let (dir, mut log) = world.start();
+            for _ in 0..12 {
+                append(&mut log, 2, 20, 1);
+            }
+            let end = log.log_end();
+            let first = batches(&read_all(&log, Offset(0), 1 << 20))[0];
+            match stop {
+                0 => drop(log),
+                1 => {
+                    log.flush().unwrap();
+                    dir.write_recovery_points().unwrap();
+                    drop(log);
+                }
+                _ => {
+                    log.close().unwrap();
+                    assert!(dir.close(true).unwrap());
+                }
+            }
+            drop(dir);
+            if stop == 0 {
+                fs::remove_file(world.path().join("recovery-point-offset-checkpoint")).ok();
+            }
+            let files = segment_files(&world.partition());
+            assert!(files.len() > 3);
+            cut_file(&files[0], (kept * first.size()) as u64);
+            files[1..files.len() - 1].iter().for_each(|file| fs::remove_file(file).unwrap());
+            let last = files.last().unwrap();
+            // In one case something is left that is no batch.
+            fs::write(last, if kept == 2 { &[0xAB; 70][..] } else { &[] }).unwrap();
+            let named: i64 = last.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+
+            let (_dir, mut log) = world.start();
+            assert_eq!(log.log_end(), Offset(2 * kept as i64), "{name}, {kept} kept");
+            assert_whole(&log);
+            let losses = &log.recovery().losses;
+            assert_eq!(losses.len(), 1, "{name}, {kept} kept: {losses:?}");
+            assert_eq!(losses[0].from, log.log_end());
+            assert!(losses[0].at_least_to >= Offset(named), "{name}, {kept} kept: {losses:?}");
+            if stop > 0 {
+                assert!(log.recovery().tail_lost && losses[0].at_least_to == end);
+            }
+            append(&mut log, 3, 20, 2);
+            assert_whole(&log);
+            assert_eq!(log.epochs().epoch_at(Offset(2 * kept as i64)), Some(LeaderEpoch(2)));
+        }
+    }
+}
