@@ -115,15 +115,18 @@ async fn b9_a_move_under_load_outlives_its_controller_and_a_dead_target() -> Out
     let limits = node["reassignment_throttles"].as_object().ok_or("no throttle")?;
     assert!(limits.values().all(|limit| *limit == json!(2000)), "{node}");
 
-    let list = ["topic", "reassignments", "--json"];
-    let (code, said) = command(&mut cluster, staying[0], &list).await?;
-    assert_eq!(code, Some(0), "{said}");
-    let listed: Value = serde_json::from_str(&said)?;
-    let moving = listed.as_array().ok_or("no list")?;
-    assert!(moving.iter().all(|one| one["throttle"] == json!(2000)), "{said}");
-    let copies: Vec<&Value> =
-        moving.iter().flat_map(|one| one["progress"].as_array().into_iter().flatten()).collect();
-    assert!(copies.iter().any(|copy| copy["bytes_left"].as_u64().is_some()), "{said}");
+    let admin = cluster.broker(staying[0]).config().admin_listener.to_string();
+    // A copy has a progress once its leader has heard of it and it has fetched.
+    let moving = wait_for("the progress of a copy is told", SETTLE_MAX, || async {
+        let list = ["topic", "reassignments", "--json", "--admin", &admin];
+        let output = run_program(&list).await.ok().filter(|output| output.status.success())?;
+        let listed: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let moving = listed.as_array()?.clone();
+        let mut copies = moving.iter().filter_map(|one| one["progress"].as_array()).flatten();
+        copies.any(|copy| copy["bytes_left"].as_u64().is_some()).then_some(moving)
+    })
+    .await?;
+    assert!(moving.iter().all(|one| one["throttle"] == json!(2000)), "{moving:?}");
 
     // The controller and a broker that is being added go together; only the latter comes back at once.
     let added = node["adding_replicas"].as_object().ok_or("no move")?;

@@ -53,6 +53,8 @@ async fn c1_r15_a_restarted_follower_keeps_what_it_has_acknowledged() -> Outcome
         let leads = leader(&scene).await?;
         let follower = 3 - leads;
         let name = format!("round-{round}");
+        let address = scene.cluster.broker(leads).config().listener.to_string();
+        until_serves(&address, "t", 0).await?;
         let mut client = scene.client(leads).await?;
         for n in 0..2 {
             let value = values(&name, n..n + 1);
@@ -207,6 +209,8 @@ async fn c7_a_log_that_came_back_shorter_is_named_and_harms_no_other() -> Outcom
     scene.load("other", 3).await?;
     let mut sent = BTreeSet::new();
     let leads = leader(&scene).await?;
+    let address = scene.cluster.broker(leads).config().listener.to_string();
+    until_serves(&address, "t", 0).await?;
     let mut client = scene.client(leads).await?;
     for n in 0..40 {
         let answer = client.produce("t", 0, None, &values("t", n..n + 1)).await?;
