@@ -48,6 +48,9 @@ pub(crate) struct DevArgs {
     /// ZooKeeper's port.
     #[arg(long, value_name = "PORT", default_value_t = 2181)]
     zookeeper_port: u16,
+    /// A line for every broker's configuration, instead of what stands there otherwise; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::key_value)]
+    config: Vec<(String, String)>,
 }
 
 /// Why the development cluster does not run; each text is one sentence.
@@ -109,6 +112,7 @@ struct Cluster {
     admin_port: u16,
     http_port: u16,
     zookeeper_port: u16,
+    config: Vec<(String, String)>,
     brokers: Vec<BrokerProcess>,
     zookeeper: Option<ZooKeeperServer>,
     started: Instant,
@@ -131,6 +135,7 @@ impl Cluster {
             admin_port: args.admin_port,
             http_port: args.http_port,
             zookeeper_port: args.zookeeper_port,
+            config: args.config.clone(),
             brokers: (1..=args.brokers).map(|id| BrokerProcess { id, child: None }).collect(),
             zookeeper: None,
             started: Instant::now(),
@@ -255,27 +260,25 @@ impl Cluster {
     /// The YAML of one broker: loopback, three copies of everything where there are three brokers.
     fn configuration(&self, id: u16) -> String {
         let count = self.brokers.len();
-        format!(
-            "# Written by `barnabas dev` at each start; edits are lost.\n\
-             broker.id: {id}\n\
-             listeners: PLAINTEXT://127.0.0.1:{kafka}\n\
-             admin.listener: 127.0.0.1:{admin}\n\
-             http.listener: 127.0.0.1:{http}\n\
-             zookeeper.connect: 127.0.0.1:{zookeeper}\n\
-             zookeeper.session.timeout.ms: {SESSION_TIMEOUT_MS}\n\
-             log.dirs: {logs}\n\
-             default.replication.factor: {replicas}\n\
-             min.insync.replicas: {min}\n",
-            kafka = self.kafka_port + id - 1,
-            admin = self.admin_port + id - 1,
-            http = self.http_port + id - 1,
-            zookeeper = self.zookeeper_port,
-            logs = serde_json::Value::String(
-                self.data.join(format!("broker-{id}")).display().to_string()
-            ),
-            replicas = count.min(3),
-            min = if count >= 3 { 2 } else { 1 },
-        )
+        let logs = self.data.join(format!("broker-{id}")).display().to_string();
+        let address = |port: u16| format!("127.0.0.1:{}", port + id - 1);
+        let usual = [
+            ("broker.id", id.to_string()),
+            ("listeners", format!("PLAINTEXT://{}", address(self.kafka_port))),
+            ("admin.listener", address(self.admin_port)),
+            ("http.listener", address(self.http_port)),
+            ("zookeeper.connect", format!("127.0.0.1:{}", self.zookeeper_port)),
+            ("zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS.to_string()),
+            ("log.dirs", serde_json::Value::String(logs).to_string()),
+            ("default.replication.factor", count.min(3).to_string()),
+            ("min.insync.replicas", if count >= 3 { "2" } else { "1" }.to_owned()),
+        ];
+        let given = |key: &str| self.config.iter().any(|(given, _)| given == key);
+        let mut text = "# Written by `barnabas dev` at each start; edits are lost.\n".to_owned();
+        let usual = usual.into_iter().filter(|(key, _)| !given(key));
+        let lines = usual.map(|(key, value)| (key.to_owned(), value)).chain(self.config.clone());
+        lines.for_each(|(key, value)| text += &format!("{key}: {value}\n"));
+        text
     }
 
     /// Waits until every broker is registered and one of them is the controller.

@@ -57,6 +57,8 @@ enum Noun {
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
+    Produce(barnabas_clients::produce::ProduceArgs),
+    Consume(barnabas_clients::consume::ConsumeArgs),
 }
 
 #[derive(Args, Debug)]
@@ -131,6 +133,8 @@ pub(crate) fn main() -> ExitCode {
         Noun::Leader(verb) => verb.run(),
         Noun::Config(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
+        Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
+        Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,6 +142,16 @@ pub(crate) fn main() -> ExitCode {
             eprintln!("barnabas: {error}");
             error.exit_code()
         }
+    }
+}
+
+fn of_client(error: barnabas_clients::Error) -> CliError {
+    use barnabas_clients::Error;
+    let text = error.to_string();
+    match error {
+        Error::Usage(_) => CliError::Usage(text),
+        Error::Unreachable(_) => CliError::Unreachable(text),
+        Error::Refused(_) | Error::NotAll(_) => CliError::Refused(text),
     }
 }
 
@@ -156,7 +170,7 @@ fn admin_address(text: &str) -> Result<String, String> {
 }
 
 /// `K=V`.
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     if key.is_empty() {
         return Err("expected KEY=VALUE".to_owned());
