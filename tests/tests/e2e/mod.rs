@@ -27,6 +27,8 @@ mod reassign;
 #[cfg(target_os = "linux")]
 mod recovery;
 #[cfg(target_os = "linux")]
+mod reference_clients;
+#[cfg(target_os = "linux")]
 mod shim;
 mod shutdown;
 #[cfg(target_os = "linux")]
