@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::effects::Note;
 use crate::error::{AppendError, GroupError};
 use crate::event::{DeleteGroup, DeleteOffsets};
 use crate::group::{Group, Phase};
@@ -27,6 +28,12 @@ impl Table {
             Ok(group) => group,
             Err(error) => return turn.answer(delete.waiter, Answer::DeleteOffsets(Err(error))),
         };
+        let ordered: BTreeSet<_> = turn
+            .writes
+            .commits()
+            .filter(|(id, ..)| **id == delete.group)
+            .map(|(_, topic, partition)| (topic.clone(), partition))
+            .collect();
         let mut batches = Batches::default();
         let mut results = Vec::with_capacity(delete.partitions.len());
         for (topic, partition) in &delete.partitions {
@@ -35,10 +42,8 @@ impl Table {
                 continue;
             }
             results.push(Ok(()));
-            let ordered = (&delete.group, topic, *partition);
-            if group.offsets.get(topic, *partition).is_some()
-                || turn.writes.commits().any(|c| c == ordered)
-            {
+            let is_there = group.offsets.get(topic, *partition).is_some();
+            if is_there || ordered.contains(&(topic.clone(), *partition)) {
                 batches.offset(&delete.group, topic, *partition);
             }
         }
@@ -93,11 +98,20 @@ impl Table {
             return;
         }
         self.retry_deletions_at = None;
+        let unsettled = turn.writes.groups();
         let mut batches = Batches::retried();
-        for ((group, topic, partition), old) in std::mem::take(&mut self.failed_deletions) {
-            let present = self.groups.get(&group).and_then(|g| g.offsets.get(&topic, partition));
-            if present == Some(&old) {
-                batches.offset(&group, &topic, partition);
+        for (key, old) in std::mem::take(&mut self.failed_deletions) {
+            let (group, topic, partition) = &key;
+            let present = self.groups.get(group).and_then(|g| g.offsets.get(topic, *partition));
+            if present != Some(&old) {
+                continue;
+            }
+            if unsettled.contains(group) {
+                // Perhaps a commit of the topic's next life: this deletion would stand behind it.
+                self.failed_deletions.insert(key, old);
+                self.retry_deletions_at = Some(later(turn.moment.now, WRITE_RETRY_MS));
+            } else {
+                batches.offset(group, topic, *partition);
             }
         }
         batches.append(turn, None);
@@ -111,6 +125,18 @@ impl Table {
         result: Result<(), AppendError>,
     ) {
         let mut failed = result.err().map(AppendError::of_group);
+        if let Err(error) = result {
+            let (offsets, groups) = (tombstones.offsets.len(), tombstones.groups.len());
+            let text = format!(
+                "the deletion of {offsets} offsets and {groups} groups was not written: {error}"
+            );
+            turn.effects.notes.push(Note {
+                warn: true,
+                group: String::new(),
+                generation: -1,
+                text,
+            });
+        }
         for (id, topic, partition) in &tombstones.offsets {
             let Some(group) = self.groups.get_mut(id) else { continue };
             if failed.is_none() {
@@ -191,7 +217,6 @@ impl Group {
         }
         batches.group(&self.id);
         self.pending.clear();
-        self.retry_at = None;
         self.phase = Phase::Dead;
     }
 }

@@ -122,7 +122,7 @@ pub(crate) struct Group {
     pub(crate) offsets: Offsets,
     /// A record of the group was ordered, so a deletion needs a tombstone.
     pub(crate) recorded: bool,
-    /// That the group is empty could not be written; when to try again.
+    /// That the group is empty could not be written; when to try again, unless it is deleted.
     pub(crate) retry_at: Option<Now>,
     /// In order of arrival. Invariant: none outside of [`Phase::Stable`].
     pub(crate) rejoins: Vec<Rejoin>,
@@ -228,11 +228,12 @@ impl Group {
             Phase::Completing { sync_deadline, .. } | Phase::Stable { sync_deadline } => {
                 *sync_deadline
             }
-            Phase::Empty | Phase::Dead => None,
+            Phase::Empty => self.retry_at,
+            Phase::Dead => None,
         };
         let sessions =
             self.roster.members.values().filter(|m| !m.is_excused()).map(|m| m.session_deadline);
         let pending = self.pending.values().copied();
-        phase.into_iter().chain(self.retry_at).chain(sessions).chain(pending).min()
+        phase.into_iter().chain(sessions).chain(pending).min()
     }
 }

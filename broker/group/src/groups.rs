@@ -19,7 +19,7 @@ use crate::writes::{Purpose, Writes};
 pub struct Groups {
     pub(crate) settings: Settings,
     pub(crate) table: Table,
-    writes: Writes,
+    pub(crate) writes: Writes,
     waiting: BTreeMap<Waiter, Arc<str>>,
     life: Life,
     clock: Clock,

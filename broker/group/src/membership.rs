@@ -155,7 +155,7 @@ impl Group {
             | Phase::Stable { .. }
             | Phase::Dead => {}
         }
-        if self.retry_at.is_some_and(|at| at <= now) {
+        if self.phase == Phase::Empty && self.retry_at.is_some_and(|at| at <= now) {
             self.write_empty(turn);
         }
     }

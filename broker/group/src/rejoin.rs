@@ -90,6 +90,11 @@ impl Group {
             .partition(|rejoin| rejoin.write == Some(write));
         self.rejoins = rest;
         let done: Vec<Rejoin> = done;
+        if let Err(error) = result
+            && !done.is_empty()
+        {
+            turn.note(self, true, format!("new ids of static members were not written: {error}"));
+        }
         for rejoin in done {
             match result {
                 Ok(()) => self.apply_rejoin(turn, &rejoin),

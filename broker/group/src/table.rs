@@ -137,7 +137,7 @@ impl Table {
             }
             Purpose::Empty { group: id } => {
                 if let Some(group) = self.groups.get_mut(&id)
-                    && let (Phase::Empty, Err(error)) = (&group.phase, result)
+                    && let (Phase::Empty | Phase::Dead, Err(error)) = (&group.phase, result)
                 {
                     turn.note(
                         group,

@@ -88,6 +88,11 @@ impl Writes {
         std::mem::take(&mut self.queue).into_iter()
     }
 
+    #[cfg(test)]
+    pub(crate) fn purpose(&self, id: WriteId) -> Option<&Purpose> {
+        self.queue.iter().find(|write| write.id == id).map(|write| &write.purpose)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -1,5 +1,10 @@
 //! Tests of the coordinator, by subject, over one small world.
 
+mod expiry;
+mod faults;
 mod joining;
 mod offsets;
+mod random;
+mod records;
+mod statics;
 mod world;

@@ -325,9 +325,12 @@ fn offsets_of_deleted_topics_go_and_a_failure_is_tried_again_unless_the_topic_is
     assert_eq!(world.committed(under_way), Ok(()));
     world.refuse(AppendError::NotEnoughReplicas);
     assert_eq!((world.offset("a"), world.offset("b")), (Some(5), Some(2)));
-    // "b" exists again, and somebody has committed into its new life.
-    world.advance(1);
-    commit(&mut world, "b", 0);
+    // "b" exists again, and somebody commits into its new life.
+    let reborn = world.send_commit("b", 0, |_| ());
+    world.advance_without_appends(crate::WRITE_RETRY_MS);
+    assert_eq!(world.open.len(), 1, "a deletion of the old life was ordered behind it");
+    world.settle();
+    assert_eq!(world.committed(reborn), Ok(()));
     world.advance(crate::WRITE_RETRY_MS);
     assert_eq!((world.offset("a"), world.offset("b"), world.offset("c")), (None, Some(0), Some(3)));
     let restarted = world.restart();
@@ -374,4 +377,18 @@ fn an_unload_sends_away_everybody_who_waits() {
         assert_eq!(error, GroupError::NotCoordinator);
     }
     assert_eq!(world.groups.waiting(), 0);
+}
+
+#[test]
+fn a_failed_deletion_does_not_forget_that_the_group_is_to_be_written_as_empty() {
+    let mut world = World::new();
+    let member = world.stable(1).remove(0);
+    assert_eq!(world.leave(&member.member_id, None), Ok(()));
+    let waiter = send_delete_group(&mut world);
+    world.refuse(AppendError::NotEnoughReplicas);
+    world.refuse(AppendError::NotEnoughReplicas);
+    assert_eq!(deleted_group(&mut world, waiter), Err(GroupError::CoordinatorNotAvailable));
+    assert_eq!(world.restart().groups.describe("g").unwrap().state, GroupState::Stable);
+    world.advance(crate::WRITE_RETRY_MS);
+    assert_eq!(world.restart().groups.describe("g"), world.groups.describe("g"));
 }

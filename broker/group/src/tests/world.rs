@@ -75,6 +75,26 @@ impl World {
         Self::restarted(self.groups.settings.clone(), self.log.clone(), self.now_ms)
     }
 
+    /// Another coordinator takes over with this log; the clients and the clock go on.
+    pub(super) fn take_over(&mut self, settings: Settings, log: &[OffsetsRecord]) {
+        let mut groups = Groups::loading(settings);
+        for record in log {
+            assert_eq!(groups.replay(&record.key, record.value.as_deref()), Replayed::Applied);
+        }
+        self.groups = groups;
+        self.open.clear();
+        let mut effects = Effects::default();
+        self.groups.loaded(self.moment(), &mut effects);
+        self.collect(effects);
+    }
+
+    /// The coordinator ends; whoever waits is sent away.
+    pub(super) fn unload(&mut self) {
+        let mut effects = Effects::default();
+        self.groups.unload(&mut effects);
+        self.collect(effects);
+    }
+
     pub(super) fn moment(&self) -> Moment {
         let wall_ms = WALL_MS + self.wall_offset_ms + i64::try_from(self.now_ms).unwrap();
         Moment { now: Now(self.now_ms), wall_ms }
@@ -142,6 +162,16 @@ impl World {
                 self.groups != before,
                 "a wake-up that changes nothing would come again for ever"
             );
+        }
+        self.now_ms = end;
+    }
+
+    /// Lets time pass without an answer from the log.
+    pub(super) fn advance_without_appends(&mut self, ms: u64) {
+        let end = self.now_ms + ms;
+        while let Some(wake) = self.groups.wake_at().filter(|at| at.0 <= end) {
+            self.now_ms = wake.0;
+            self.step(Event::Tick);
         }
         self.now_ms = end;
     }
