@@ -160,7 +160,8 @@ impl Table {
             if !rest.is_empty() {
                 failed = Some(GroupError::CoordinatorNotAvailable);
             }
-            *group = Group { offsets: rest, timer: group.timer, ..Group::new(id.clone()) };
+            let (timer, counted_bytes) = (group.timer, group.counted_bytes);
+            *group = Group { offsets: rest, timer, counted_bytes, ..Group::new(id.clone()) };
         }
         if let Some((waiter, answer)) = tombstones.answer {
             let answer = match failed {

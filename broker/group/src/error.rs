@@ -45,7 +45,7 @@ pub enum GroupError {
     #[error("the request is not well-formed, or names too many or too large protocols")]
     InvalidRequest,
     /// A bound of this broker (44).
-    #[error("the coordinator holds as many groups as it may")]
+    #[error("the coordinator holds as many groups, or as much for their members, as it may")]
     PolicyViolation,
     /// The group has members (68).
     #[error("the group has members; stop its consumers first")]
@@ -57,7 +57,7 @@ pub enum GroupError {
     #[error("join again with the member id of this answer")]
     MemberIdRequired,
     /// The group is full (81, KIP-389).
-    #[error("the group has group.max.size members")]
+    #[error("the group has group.max.size members, or they keep as much as one group may")]
     GroupMaxSizeReached,
     /// Another member has taken over the instance id (82, KIP-345).
     #[error("another member with the same group.instance.id has joined")]

@@ -128,6 +128,8 @@ pub(crate) struct Group {
     pub(crate) rejoins: Vec<Rejoin>,
     /// The group's entry in the timers.
     pub(crate) timer: Option<Now>,
+    /// The group's share of what members keep in memory.
+    pub(crate) counted_bytes: usize,
 }
 
 impl Group {
@@ -147,6 +149,7 @@ impl Group {
             retry_at: None,
             rejoins: Vec::new(),
             timer: None,
+            counted_bytes: 0,
         }
     }
 

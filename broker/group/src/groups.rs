@@ -39,6 +39,8 @@ struct Clock {
     stood_ms: u64,
     /// Last time shown.
     last: Now,
+    /// The latest wake-up that was missed and forgiven: a machine that is always late still gets through its timers.
+    forgiven: Now,
 }
 
 impl Clock {
@@ -47,7 +49,9 @@ impl Clock {
         let shown = now.0.saturating_sub(self.stood_ms);
         if shown > woken_at.0.saturating_add(STALL_MS) {
             // The unread heartbeats have the time of a normal delay to be read before the timers are looked at.
-            let resumed = self.last.max(Now(woken_at.0.saturating_sub(STALL_MS)));
+            let grace_ms = if woken_at > self.forgiven { STALL_MS } else { 0 };
+            let resumed = self.last.max(Now(woken_at.0.saturating_sub(grace_ms)));
+            self.forgiven = self.forgiven.max(woken_at);
             self.stood_ms += shown - resumed.0;
             self.last = resumed;
         } else {

@@ -7,8 +7,10 @@ use crate::error::GroupError;
 use crate::event::Join;
 use crate::group::{Group, Phase};
 use crate::record::{NAME_BYTES_MAX, cut};
-use crate::roster::{Member, later, ms};
-use crate::settings::{NEW_MEMBER_JOIN_TIMEOUT_MS, PROTOCOLS_BYTES_MAX, PROTOCOLS_MAX, Settings};
+use crate::roster::{Member, later, ms, protocols_bytes};
+use crate::settings::{
+    GROUP_BYTES_MAX, NEW_MEMBER_JOIN_TIMEOUT_MS, PROTOCOLS_BYTES_MAX, PROTOCOLS_MAX, Settings,
+};
 use crate::turn::Turn;
 
 /// Bytes of the client id that go into a member id.
@@ -17,7 +19,7 @@ const CLIENT_ID_IN_MEMBER_ID_BYTES_MAX: usize = 255;
 /// What can be said of a join without its group.
 pub(crate) fn check(join: &Join, settings: &Settings) -> Result<(), GroupError> {
     let session_ms = ms(join.session_timeout_ms);
-    let bytes: usize = join.protocols.iter().map(|p| p.name.len() + p.metadata.len()).sum();
+    let bytes = protocols_bytes(&join.protocols);
     let names = [&join.member_id, &join.client_id, &join.client_host, &join.protocol_type];
     let names_fit = names.iter().all(|name| name.len() <= NAME_BYTES_MAX)
         && join.protocols.iter().all(|p| p.name.len() <= NAME_BYTES_MAX)
@@ -62,6 +64,10 @@ impl Group {
     /// rejoin first stay.
     fn has_room_for(&self, join: &Join, size_max: usize) -> bool {
         let id = &join.member_id;
+        let own = self.roster.members.get(id).map_or(0, Member::bytes);
+        if self.roster.bytes() - own + protocols_bytes(&join.protocols) > GROUP_BYTES_MAX {
+            return false;
+        }
         let replaces =
             join.instance_id.as_ref().is_some_and(|i| self.roster.static_member(i).is_some());
         if self.pending.contains_key(id) || (id.is_empty() && replaces) {

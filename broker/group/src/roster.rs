@@ -97,9 +97,19 @@ impl Member {
         self.protocols.iter().find(|p| &*p.name == protocol).map(|p| &p.metadata)
     }
 
+    /// What its protocols and its assignment keep in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.assignment.len() + protocols_bytes(&self.protocols)
+    }
+
     fn supports(&self, protocol: &str) -> bool {
         self.protocols.iter().any(|p| &*p.name == protocol)
     }
+}
+
+/// Bytes of names and metadata.
+pub(crate) fn protocols_bytes(protocols: &[Protocol]) -> usize {
+    protocols.iter().map(|p| p.name.len() + p.metadata.len()).sum()
 }
 
 /// Version 0 of a join has no rebalance timeout.
@@ -188,18 +198,24 @@ impl Roster {
 
     /// Of the protocols that all support, the one that most prefer; of equals the first by name. `None` without members.
     pub(crate) fn select_protocol(&self) -> Option<Arc<str>> {
+        let first = self.members.values().next()?;
+        let supported = |p: &&Protocol| self.members.values().all(|other| other.supports(&p.name));
+        let candidates: BTreeSet<_> =
+            first.protocols.iter().filter(supported).map(|p| &p.name).collect();
         let mut votes = BTreeMap::<&Arc<str>, usize>::new();
         for member in self.members.values() {
-            let vote = member
-                .protocols
-                .iter()
-                .find(|p| self.members.values().all(|other| other.supports(&p.name)));
+            let vote = member.protocols.iter().find(|p| candidates.contains(&p.name));
             if let Some(vote) = vote {
                 *votes.entry(&vote.name).or_default() += 1;
             }
         }
         let most = *votes.values().max()?;
         votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.clone())
+    }
+
+    /// What the members keep in memory, in bytes, besides their ids.
+    pub(crate) fn bytes(&self) -> usize {
+        self.members.values().map(Member::bytes).sum()
     }
 
     /// All topics in the members' subscriptions; `None` if one is not a subscription.

@@ -13,6 +13,13 @@ pub const PROTOCOLS_MAX: usize = 64;
 /// Bytes of names and metadata of the protocols that one member names. A group's record must fit into one batch.
 pub const PROTOCOLS_BYTES_MAX: usize = 512 << 10;
 
+/// Bytes of protocols and assignments that the members of one group keep. Its record must fit into one batch, which is
+/// smaller by default; a group above this could never become stable.
+pub const GROUP_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of protocols and assignments that all members in one partition keep. Joins that would need more are refused.
+pub const MEMBERS_BYTES_MAX: usize = 256 << 20;
+
 /// Bytes of keys and values that the tombstones of one append take, at most; what is more goes into further appends.
 pub const APPEND_BYTES_MAX: usize = 256 << 10;
 

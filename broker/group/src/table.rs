@@ -12,8 +12,8 @@ use crate::error::{AppendError, GroupError};
 use crate::event::{Commit, Event, Join, Waiter};
 use crate::group::{Group, Phase};
 use crate::join;
-use crate::roster::later;
-use crate::settings::{GROUPS_MAX, WRITE_RETRY_MS};
+use crate::roster::{later, protocols_bytes};
+use crate::settings::{GROUPS_MAX, MEMBERS_BYTES_MAX, WRITE_RETRY_MS};
 use crate::turn::Turn;
 use crate::writes::{Purpose, Write};
 
@@ -22,6 +22,8 @@ pub(crate) struct Table {
     pub(crate) groups: BTreeMap<Arc<str>, Group>,
     /// One entry a group that has a deadline, at that or before it.
     timers: BTreeSet<(Now, Arc<str>)>,
+    /// What all members keep in memory.
+    members_bytes: usize,
     /// The next look for expired offsets.
     pub(crate) check_at: Now,
     pub(crate) failed_deletions: FailedDeletions,
@@ -90,6 +92,9 @@ impl Table {
             if self.groups.len() >= GROUPS_MAX {
                 return turn.refuse_join(join.waiter, GroupError::PolicyViolation, &join.member_id);
             }
+        }
+        if self.members_bytes + protocols_bytes(&join.protocols) > MEMBERS_BYTES_MAX {
+            return turn.refuse_join(join.waiter, GroupError::PolicyViolation, &join.member_id);
         }
         let group = self.groups.entry(id.clone()).or_insert_with(|| Group::new(id.clone()));
         group.join(turn, join);
@@ -181,6 +186,9 @@ impl Table {
     /// After a change of a group: forgets it if nothing needs it, or sees that it is woken in time.
     pub(crate) fn tidy(&mut self, id: &Arc<str>) {
         let Some(group) = self.groups.get_mut(id) else { return };
+        let bytes = group.roster.bytes();
+        self.members_bytes = self.members_bytes - group.counted_bytes + bytes;
+        group.counted_bytes = bytes;
         let next = if group.is_vacant() { None } else { group.next_deadline() };
         match (group.timer, next) {
             // An entry that is too early does no harm.

@@ -327,3 +327,51 @@ fn an_assignment_too_large_for_a_batch_is_told_to_the_members() {
     world.refuse(AppendError::TooLarge);
     assert_eq!(world.synced(sync), Err(GroupError::UnknownServerError));
 }
+
+#[test]
+fn what_members_keep_in_memory_is_bounded_and_given_back() {
+    let mut world = World::new();
+    let join = |world: &mut World, group: &str| {
+        world.send_join(|join| {
+            join.group = group.into();
+            join.member_id_required = false;
+            join.protocols[0].metadata = vec![0; crate::PROTOCOLS_BYTES_MAX - 100].into();
+        })
+    };
+    let fit = crate::GROUP_BYTES_MAX / crate::PROTOCOLS_BYTES_MAX;
+    let sent: Vec<_> = (0..=fit).map(|_| join(&mut world, "g")).collect();
+    let full = world.joined(sent[fit]).unwrap_err();
+    assert_eq!(full.error, GroupError::GroupMaxSizeReached);
+    assert_eq!(world.groups.describe("g").unwrap().members.len(), fit);
+
+    let mut groups = 1;
+    let refused = loop {
+        let group = format!("g{groups}");
+        let waiters: Vec<_> = (0..fit).map(|_| join(&mut world, &group)).collect();
+        if let Some(refused) = waiters.into_iter().find(|waiter| !world.is_waiting(*waiter)) {
+            break refused;
+        }
+        groups += 1;
+        assert!(groups <= 1 + crate::MEMBERS_BYTES_MAX / crate::GROUP_BYTES_MAX, "no bound");
+    };
+    assert_eq!(world.joined(refused).unwrap_err().error, GroupError::PolicyViolation);
+    world.advance(crate::NEW_MEMBER_JOIN_TIMEOUT_MS + 2 * REBALANCE_MS);
+    let again = join(&mut world, "h");
+    assert!(world.is_waiting(again), "what members kept is not given back");
+}
+
+#[test]
+fn a_coordinator_that_is_always_late_still_gets_through_its_timers() {
+    let mut world = World::new();
+    world.stable(1);
+    for _ in 0..100 {
+        let Some(wake) = world.groups.wake_at() else { break };
+        world.now_ms = world.now_ms.max(wake.0) + 3 * crate::STALL_MS;
+        world.step(Event::Tick);
+        world.settle();
+        if world.groups.describe("g").is_none_or(|g| g.state == GroupState::Empty) {
+            return;
+        }
+    }
+    panic!("a silent member stays for ever: {:?}", world.groups.describe("g"));
+}
