@@ -9,8 +9,8 @@ use crate::event::{Waiter, WriteId};
 /// the order of the steps.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Effects {
-    /// Appends to the partition, each as one batch that is acknowledged as acks=all; then step [`crate::Event::Appended`]
-    /// exactly once for each. They must reach the log in this order.
+    /// Appends to the partition, each as one batch that is acknowledged as acks=all; then step
+    /// [`crate::Event::Appended`] exactly once for each. They must reach the log in this order.
     pub appends: Vec<Append>,
     /// Answers. Each waiter is answered exactly once.
     pub answers: Vec<(Waiter, Answer)>,

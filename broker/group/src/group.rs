@@ -20,6 +20,7 @@ use crate::event::{Join, WriteId};
 use crate::offsets::Offsets;
 use crate::record::{GroupMetadata, MemberMetadata};
 use crate::roster::Roster;
+use crate::settings::MEMBER_BYTES;
 
 /// Protocol type of consumer groups, whose members' metadata can be read.
 pub(crate) const CONSUMER: &str = "consumer";
@@ -222,6 +223,11 @@ impl Group {
             }
         }
         if self.roster.members.contains_key(id) { Ok(()) } else { Err(GroupError::UnknownMemberId) }
+    }
+
+    /// What members and given ids keep in memory, about.
+    pub(crate) fn members_bytes(&self) -> usize {
+        self.roster.bytes() + (self.roster.members.len() + self.pending.len()) * MEMBER_BYTES
     }
 
     /// When something happens without an event, at the earliest.

@@ -32,8 +32,8 @@ enum Life {
     Unloaded,
 }
 
-/// A clock that stands still while this process does: heartbeats that came during a stall are still unread when it ends,
-/// so the members' sessions must not have run on.
+/// A clock that stands still while this process does: heartbeats that came during a stall are still unread when it
+/// ends, so the members' sessions must not have run on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Clock {
     stood_ms: u64,
@@ -75,8 +75,8 @@ impl Groups {
         }
     }
 
-    /// The whole log has been replayed: from now on the groups are served. Sessions begin anew, because nobody knows what
-    /// heartbeats the last coordinator saw.
+    /// The whole log has been replayed: from now on the groups are served. Sessions begin anew, because nobody knows
+    /// what heartbeats the last coordinator saw.
     pub fn loaded(&mut self, moment: Moment, effects: &mut Effects) {
         assert_eq!(self.life, Life::Loading, "loaded twice");
         self.life = Life::Active;
@@ -126,8 +126,8 @@ impl Groups {
         (self.life == Life::Active).then_some(Now(at))
     }
 
-    /// This broker coordinates the partition no more: everybody who waits is sent to find the new coordinator. Nothing is
-    /// kept.
+    /// This broker coordinates the partition no more: everybody who waits is sent to find the new coordinator. Nothing
+    /// is kept.
     pub fn unload(&mut self, effects: &mut Effects) {
         let error = GroupError::NotCoordinator;
         let mut joins = BTreeSet::new();

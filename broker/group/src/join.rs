@@ -44,7 +44,7 @@ impl Group {
     pub(crate) fn join(&mut self, turn: &mut Turn<'_>, join: Join) {
         if self.phase == Phase::Dead {
             turn.refuse_join(join.waiter, GroupError::CoordinatorNotAvailable, &join.member_id);
-        } else if !self.has_room_for(&join, turn.settings.group_size_max) {
+        } else if !self.has_room_for(&join, turn.settings.size_max()) {
             self.remove_member(turn, &join.member_id);
             turn.refuse_join(join.waiter, GroupError::GroupMaxSizeReached, &"".into());
             self.maybe_complete_join(turn);
@@ -60,8 +60,8 @@ impl Group {
         }
     }
 
-    /// `group.max.size` (KIP-389) counts members and ids that were given out. If it was lowered under a group, those who
-    /// rejoin first stay.
+    /// `group.max.size` (KIP-389) counts members and ids that were given out. If it was lowered under a group, those
+    /// who rejoin first stay.
     fn has_room_for(&self, join: &Join, size_max: usize) -> bool {
         let id = &join.member_id;
         let own = self.roster.members.get(id).map_or(0, Member::bytes);

@@ -94,7 +94,7 @@ impl Table {
                 for member in group.roster.members.values_mut() {
                     member.refresh(turn.moment);
                 }
-                if group.roster.members.len() > turn.settings.group_size_max {
+                if group.roster.members.len() > turn.settings.size_max() {
                     group.prepare_rebalance(turn, "the group has more members than group.max.size");
                 }
             }

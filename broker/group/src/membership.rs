@@ -91,8 +91,8 @@ impl Group {
         }
     }
 
-    /// The connection behind a join or sync is gone: nobody must wait for its answer. Its client may come back under its
-    /// id within the session timeout; if it never heard its id, it cannot.
+    /// The connection behind a join or sync is gone: nobody must wait for its answer. Its client may come back under
+    /// its id within the session timeout; if it never heard its id, it cannot.
     pub(crate) fn gone(&mut self, turn: &mut Turn<'_>, waiter: Waiter) {
         self.rejoins.retain_mut(|rejoin| {
             rejoin.gone |= rejoin.join.waiter == waiter;

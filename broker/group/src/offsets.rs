@@ -16,7 +16,8 @@ pub struct CommittedOffset {
     pub metadata: String,
     /// Wall clock, ms.
     pub commit_timestamp_ms: i64,
-    /// Wall clock, ms: when the offset goes, whatever the group does; only if the client asked for it (OffsetCommit 2-4).
+    /// Wall clock, ms: from when on it may go, in place of the broker's retention; only if the client asked for it
+    /// (OffsetCommit 2-4).
     pub expire_timestamp_ms: Option<i64>,
 }
 

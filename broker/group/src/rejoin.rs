@@ -12,8 +12,8 @@ use crate::turn::Turn;
 use crate::writes::Purpose;
 
 impl Group {
-    /// A static member without a member id. If it replaces one and changes nothing, the group stays as it is: only the new
-    /// id must be in the log before anybody hears of it.
+    /// A static member without a member id. If it replaces one and changes nothing, the group stays as it is: only the
+    /// new id must be in the log before anybody hears of it.
     pub(crate) fn join_static(&mut self, turn: &mut Turn<'_>, join: Join, new: Arc<str>) {
         let instance = join.instance_id.clone().unwrap_or_else(|| "".into());
         let Some(old) = self.roster.static_member(&instance).cloned() else {

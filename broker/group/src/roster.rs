@@ -87,8 +87,8 @@ impl Member {
         self.session_deadline = later(moment.now, ms(self.session_timeout_ms));
     }
 
-    /// Cannot send heartbeats, because a request of it waits here. A new member is not excused: its client may have given
-    /// up long ago.
+    /// Cannot send heartbeats, because a request of it waits here. A new member is not excused: its client may have
+    /// given up long ago.
     pub(crate) fn is_excused(&self) -> bool {
         !self.is_new && (self.join.is_some() || self.sync.is_some())
     }
@@ -158,8 +158,8 @@ impl Roster {
         Some(member)
     }
 
-    /// Gives the static member `old` the id `new`, and its place, leadership and assignment with it. What waited for the
-    /// old id is in the result.
+    /// Gives the static member `old` the id `new`, and its place, leadership and assignment with it. What waited for
+    /// the old id is in the result.
     pub(crate) fn rename(&mut self, old: &str, new: &Arc<str>) -> Option<Member> {
         let was_leader = self.is_leader(old);
         let member = self.remove(old)?;
@@ -196,7 +196,8 @@ impl Roster {
         })
     }
 
-    /// Of the protocols that all support, the one that most prefer; of equals the first by name. `None` without members.
+    /// Of the protocols that all support, the one that most prefer; of equals the first by name. `None` without
+    /// members.
     pub(crate) fn select_protocol(&self) -> Option<Arc<str>> {
         let first = self.members.values().next()?;
         let supported = |p: &&Protocol| self.members.values().all(|other| other.supports(&p.name));

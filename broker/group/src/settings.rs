@@ -7,6 +7,13 @@ pub const WRITES_MAX: usize = 100_000;
 /// Groups of one partition. A request that would create one more is refused.
 pub const GROUPS_MAX: usize = 100_000;
 
+/// Members of one group and ids that it has given out, whatever `group.max.size` says: the record of more would not
+/// fit into a batch, and what a join costs grows with them.
+pub const MEMBERS_MAX: usize = 10_000;
+
+/// What one member or given id is taken to keep in memory besides its protocols and assignment, in bytes.
+pub(crate) const MEMBER_BYTES: usize = 1 << 10;
+
 /// Protocols (assignors) that one member may name.
 pub const PROTOCOLS_MAX: usize = 64;
 
@@ -17,7 +24,7 @@ pub const PROTOCOLS_BYTES_MAX: usize = 512 << 10;
 /// smaller by default; a group above this could never become stable.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of protocols and assignments that all members in one partition keep. Joins that would need more are refused.
+/// Bytes that all members in one partition keep. Joins that would need more are refused.
 pub const MEMBERS_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of keys and values that the tombstones of one append take, at most; what is more goes into further appends.
@@ -42,7 +49,8 @@ pub struct Settings {
     pub session_timeout_min_ms: u64,
     /// `group.max.session.timeout.ms`, inclusive.
     pub session_timeout_max_ms: u64,
-    /// `group.max.size` (KIP-389): members and those that were given an id and have not joined yet; 1 or more.
+    /// `group.max.size` (KIP-389): members and those that were given an id and have not joined yet; 1 or more. At most
+    /// [`MEMBERS_MAX`] count.
     pub group_size_max: usize,
     /// `offset.metadata.max.bytes`: bytes of metadata that go with one committed offset, inclusive.
     pub offset_metadata_bytes_max: usize,
@@ -50,6 +58,13 @@ pub struct Settings {
     pub offsets_retention_ms: u64,
     /// `offsets.retention.check.interval.ms`; 1 or more.
     pub retention_check_interval_ms: u64,
+}
+
+impl Settings {
+    /// `group.max.size` as far as it goes.
+    pub(crate) fn size_max(&self) -> usize {
+        self.group_size_max.min(MEMBERS_MAX)
+    }
 }
 
 impl Default for Settings {

@@ -13,7 +13,7 @@ use crate::event::{Commit, Event, Join, Waiter};
 use crate::group::{Group, Phase};
 use crate::join;
 use crate::roster::{later, protocols_bytes};
-use crate::settings::{GROUPS_MAX, MEMBERS_BYTES_MAX, WRITE_RETRY_MS};
+use crate::settings::{GROUPS_MAX, MEMBER_BYTES, MEMBERS_BYTES_MAX, WRITE_RETRY_MS};
 use crate::turn::Turn;
 use crate::writes::{Purpose, Write};
 
@@ -93,7 +93,8 @@ impl Table {
                 return turn.refuse_join(join.waiter, GroupError::PolicyViolation, &join.member_id);
             }
         }
-        if self.members_bytes + protocols_bytes(&join.protocols) > MEMBERS_BYTES_MAX {
+        if self.members_bytes + protocols_bytes(&join.protocols) + MEMBER_BYTES > MEMBERS_BYTES_MAX
+        {
             return turn.refuse_join(join.waiter, GroupError::PolicyViolation, &join.member_id);
         }
         let group = self.groups.entry(id.clone()).or_insert_with(|| Group::new(id.clone()));
@@ -186,7 +187,7 @@ impl Table {
     /// After a change of a group: forgets it if nothing needs it, or sees that it is woken in time.
     pub(crate) fn tidy(&mut self, id: &Arc<str>) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let bytes = group.roster.bytes();
+        let bytes = group.members_bytes();
         self.members_bytes = self.members_bytes - group.counted_bytes + bytes;
         group.counted_bytes = bytes;
         let next = if group.is_vacant() { None } else { group.next_deadline() };

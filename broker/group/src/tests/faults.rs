@@ -1,5 +1,5 @@
-//! What broke elsewhere: ghosts that hold a group up, groups without bounds, clients that vanish, a coordinator that stalls
-//! or changes in the middle of something.
+//! What broke elsewhere: ghosts that hold a group up, groups without bounds, clients that vanish, a coordinator that
+//! stalls or changes in the middle of something.
 
 use std::collections::BTreeSet;
 
@@ -374,4 +374,16 @@ fn a_coordinator_that_is_always_late_still_gets_through_its_timers() {
         }
     }
     panic!("a silent member stays for ever: {:?}", world.groups.describe("g"));
+}
+
+#[test]
+fn a_flood_of_joins_without_an_id_ends_at_a_bound_and_is_forgotten() {
+    let mut world = World::with(Settings { group_size_max: usize::MAX, ..settings() });
+    for _ in 0..crate::MEMBERS_MAX {
+        world.new_id(|_| ());
+    }
+    let full = world.send_join(|_| ());
+    assert_eq!(world.joined(full).unwrap_err().error, GroupError::GroupMaxSizeReached);
+    world.advance(SESSION_MS);
+    assert_eq!(world.groups.list().count(), 0);
 }

@@ -1,21 +1,24 @@
 //! Seeded runs of many clients, a log that answers late, out of order or not at all, and coordinators that change: the
-//! invariants hold after every step, and when everybody goes home nothing is left. `GROUP_SEED` and `GROUP_SEEDS` say where
-//! to begin and how many seeds to run.
+//! invariants hold after every step, and when everybody goes home nothing is left. `GROUP_SEED` and `GROUP_SEEDS` say
+//! where to begin and how many seeds to run.
 
+mod acts;
 mod checks;
 mod client;
 mod planted;
 mod prng;
 mod run;
+mod seen;
 
 use planted::Planted;
 use run::Run;
+use seen::Seen;
 
 const SEEDS: u64 = 300;
 const STEPS: usize = 400;
 
 /// One run; what it saw, or what was wrong.
-fn run(seed: u64, planted: Option<Planted>) -> Result<run::Seen, String> {
+fn run(seed: u64, planted: Option<Planted>) -> Result<Seen, String> {
     let result = std::panic::catch_unwind(|| {
         let mut run = Run::new(seed, planted);
         for _ in 0..STEPS {
@@ -33,7 +36,7 @@ fn run(seed: u64, planted: Option<Planted>) -> Result<run::Seen, String> {
 
 #[test]
 fn every_seed_keeps_the_invariants() {
-    let mut seen = run::Seen::default();
+    let mut seen = Seen::default();
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
     };
