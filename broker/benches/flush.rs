@@ -434,12 +434,24 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         replica_fetch_max_bytes: 1 << 20,
         replica_fetch_response_max_bytes: 10 << 20,
         auto_create_topics: false,
+        fetch_sessions_max: 0,
         socket_request_max_bytes: 10 << 20,
         shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();
     let (control, data) = (runtime.clone(), runtime);
-    Node::new(Parts { me, cluster_id, options, view, membership, controller, control, data })
+    let directories = Vec::new();
+    Node::new(Parts {
+        me,
+        cluster_id,
+        options,
+        view,
+        directories,
+        membership,
+        controller,
+        control,
+        data,
+    })
 }
 
 fn open(

@@ -1,5 +1,6 @@
 //! What this broker knows of the cluster: the controller's pushes, applied in order; served to clients and to itself.
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use barnabas_controller::ClusterView;
@@ -19,8 +20,15 @@ pub struct View {
     cluster_id: ClusterId,
     /// Every setting of this broker, as its file has them.
     shown: Arc<[Shown]>,
-    image: RwLock<Arc<ClusterImage>>,
+    known: RwLock<Known>,
     changes: watch::Sender<u64>,
+}
+
+/// The image, and what is looked up in it on every request.
+#[derive(Clone, Default)]
+struct Known {
+    image: Arc<ClusterImage>,
+    names: Arc<HashMap<TopicId, TopicName>>,
 }
 
 impl ClusterView for View {
@@ -69,12 +77,12 @@ impl View {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(me: BrokerId, cluster_id: ClusterId, shown: Arc<[Shown]>) -> Self {
-        Self { me, cluster_id, shown, image: RwLock::default(), changes: watch::Sender::new(0) }
+        Self { me, cluster_id, shown, known: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
     /// The present image; cheap.
     pub fn image(&self) -> Arc<ClusterImage> {
-        self.image.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).image.clone()
     }
 
     /// Applies a push ([`ClusterImage::apply`]); returns the topics that are gone.
@@ -85,18 +93,17 @@ impl View {
     ) -> Vec<TopicName> {
         let mut image = ClusterImage::clone(&self.image());
         let gone = image.apply(controller, delta);
-        *self.image.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(image);
+        let ids =
+            image.topics.iter().map(|(name, topic)| (topic.incarnation.topic_id, name.clone()));
+        let known = Known { names: Arc::new(ids.collect()), image: Arc::new(image) };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         self.changes.send_modify(|version| *version += 1);
         gone
     }
 
-    /// The topic with this id.
+    /// The topic with this id; the zero id is nobody's.
     pub fn topic_by_id(&self, id: TopicId) -> Option<TopicName> {
-        let image = self.image();
-        image
-            .topics
-            .iter()
-            .find(|(_, topic)| topic.incarnation.topic_id == id)
-            .map(|(name, _)| name.clone())
+        let names = self.known.read().unwrap_or_else(PoisonError::into_inner).names.clone();
+        names.get(&id).filter(|_| id != TopicId::default()).cloned()
     }
 }

@@ -178,6 +178,12 @@ const BROKER: &[Row] = &[
         "whether a topic that a client asks for, and allows to be created, is created",
     ),
     (
+        "max.incremental.fetch.session.cache.slots",
+        "a whole number from 0 to 100000",
+        "1000",
+        "fetch sessions of consumers, which make idle partitions cost nothing; 0: none",
+    ),
+    (
         "replica.lag.time.max.ms",
         "milliseconds from 100 to 3600000",
         "30000",

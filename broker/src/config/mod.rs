@@ -56,6 +56,8 @@ pub struct BrokerConfig {
     pub default_replication_factor: i32,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_sessions_max: usize,
     /// What holds for topics that do not say: every topic setting has a key here
     /// ([`barnabas_types::topic_config::Setting::broker_key`]).
     pub topic: TopicConfig,
@@ -147,6 +149,11 @@ impl BrokerConfig {
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
             auto_create_topics: s.switch("auto.create.topics.enable")?,
+            fetch_sessions_max: s.number(
+                "max.incremental.fetch.session.cache.slots",
+                0,
+                100_000,
+            )?,
             shown: shown::shown(&s, &topic)?.into(),
             topic,
             rebalance: rebalance(&s)?,

@@ -72,6 +72,7 @@ fn every_key_is_read() {
             num_partitions: 3,
             default_replication_factor: 2,
             auto_create_topics: false,
+            fetch_sessions_max: 1000,
             topic: TopicConfig {
                 min_insync_replicas: 2,
                 unclean_leader_election: true,

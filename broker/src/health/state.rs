@@ -62,6 +62,8 @@ impl Health {
             said["controller"] = json!(
                 membership.controller.map(|(id, epoch)| json!({ "id": id.0, "epoch": epoch.0 }))
             );
+            let (open, partitions) = node.fetch_sessions.size();
+            said["fetch_sessions"] = json!({ "open": open, "partitions": partitions });
             said["failed_replicas"] = json!(node.failed.present().len());
         }
         if let Some(storage) = self.storage.get() {

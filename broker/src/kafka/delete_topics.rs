@@ -1,6 +1,7 @@
 //! DeleteTopics (key 20), versions 1 to 6: KIP-4, KIP-599 (messages from 5), KIP-516 (by id in 6). The controller
 //! decides; any broker takes the request.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use barnabas_types::{Condition, TopicId};
@@ -8,7 +9,7 @@ use barnabas_wire::messages::delete_topics_request::DeleteTopicState;
 use barnabas_wire::messages::delete_topics_response::DeletableTopicResult;
 use barnabas_wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse, StrBytes, Uuid};
 
-use super::create_topics::deadline;
+use super::create_topics::{deadline, named_twice};
 use super::error_code;
 use crate::node::Node;
 
@@ -24,8 +25,14 @@ pub(super) async fn handle(
 ) -> DeleteTopicsResponse {
     let deadline = deadline(request.timeout_ms);
     let mut response = DeleteTopicsResponse::default();
-    for topic in asked_topics(version, request) {
+    let topics = asked_topics(version, request);
+    let named = topics.iter().filter_map(|topic| topic.name.as_deref());
+    let twice: BTreeSet<String> = named_twice(named).into_iter().map(str::to_owned).collect();
+    for topic in topics {
         let name = match topic.name.as_ref() {
+            Some(name) if twice.contains(name.as_str()) => {
+                Err(Condition::InvalidRequest("the request names this topic more than once".into()))
+            }
             Some(_) if !topic.topic_id.is_zero() => {
                 Err(Condition::InvalidRequest("give a topic's name or its id, not both".into()))
             }

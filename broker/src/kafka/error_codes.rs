@@ -41,6 +41,7 @@ fn code_of_name(name: &str) -> i16 {
         "INVALID_PRODUCER_EPOCH" => 47,
         "KAFKA_STORAGE_ERROR" => 56,
         "FENCED_LEADER_EPOCH" => 74,
+        "UNSUPPORTED_COMPRESSION_TYPE" => 76,
         "UNKNOWN_LEADER_EPOCH" => 75,
         "STALE_BROKER_EPOCH" => 77,
         "OFFSET_NOT_AVAILABLE" => 78,
@@ -57,10 +58,18 @@ fn code_of_name(name: &str) -> i16 {
     }
 }
 
-/// Codes that have no condition of their own.
-pub(crate) const CLUSTER_AUTHORIZATION_FAILED: i16 = 29;
-/// See KIP-227: this broker answers every fetch in full and opens no session for clients.
+/// Codes that have no condition of their own. This one is Kafka's answer to a client that poses as a follower.
+pub(crate) const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
+/// A fetch in a session that is not there, or not any more (KIP-227): the client begins another one.
 pub(crate) const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
+/// A fetch that is not the session's next.
+pub(crate) const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
+/// DescribeCluster asks for endpoints that this listener is not of, or that nothing is of (KIP-919).
+pub(crate) const MISMATCHED_ENDPOINT_TYPE: i16 = 114;
+/// See [`MISMATCHED_ENDPOINT_TYPE`].
+pub(crate) const UNSUPPORTED_ENDPOINT_TYPE: i16 = 115;
+/// A fetch that names topics otherwise than the session does (KIP-516).
+pub(crate) const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,8 @@
-//! ListOffsets (key 2), versions 1 to 7: KIP-79 (by time), KIP-207 (never backwards after a new leader), KIP-320 (leader
-//! epochs), KIP-734 (greatest timestamp, version 7). Everything is below the HW.
+//! ListOffsets (key 2), versions 1 to 9: KIP-79 (by time), KIP-207 (never backwards after a new leader), KIP-320 (leader
+//! epochs), KIP-734 (greatest timestamp, from 7), KIP-405 (first offset on local disks, from 8), KIP-1005 (last one that is on
+//! none, from 9). Everything is below the HW, which is also the end of what is read committed: there are no transactions.
+
+use std::collections::BTreeSet;
 
 use barnabas_types::{Condition, LeaderEpoch, Offset};
 use barnabas_wire::messages::list_offsets_request::ListOffsetsPartition;
@@ -8,7 +11,7 @@ use barnabas_wire::messages::list_offsets_response::{
 };
 use barnabas_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
-use super::error_codes::CLUSTER_AUTHORIZATION_FAILED;
+use super::error_codes::TOPIC_AUTHORIZATION_FAILED;
 use super::produce::find;
 use super::{RequestContext, error_code};
 use crate::node::Node;
@@ -18,6 +21,8 @@ use crate::partition::Hosted;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
 
 /// First version with a leader epoch in the answer.
 const LEADER_EPOCH_VERSION: i16 = 4;
@@ -25,6 +30,10 @@ const LEADER_EPOCH_VERSION: i16 = 4;
 const OFFSET_NOT_AVAILABLE_VERSION: i16 = 5;
 /// First version with the greatest timestamp.
 const MAX_TIMESTAMP_VERSION: i16 = 7;
+/// First version with the first offset on local disks: all are.
+const EARLIEST_LOCAL_VERSION: i16 = 8;
+/// First version with the last offset on other disks: none is.
+const LATEST_TIERED_VERSION: i16 = 9;
 
 /// Offset, timestamp and leader epoch of a record, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +48,7 @@ pub(super) fn handle(
     request: &ListOffsetsRequest,
 ) -> ListOffsetsResponse {
     let mut response = ListOffsetsResponse::default();
+    let twice = named_twice(request);
     for topic in &request.topics {
         let mut entry = ListOffsetsTopicResponse::default();
         entry.name = topic.name.clone();
@@ -46,7 +56,9 @@ pub(super) fn handle(
             let index = asked.partition_index;
             entry.partitions.push(if request.replica_id >= 0 {
                 // Followers use the request between brokers.
-                refused(index, CLUSTER_AUTHORIZATION_FAILED)
+                refused(index, TOPIC_AUTHORIZATION_FAILED)
+            } else if twice.contains(&(topic.name.as_str(), index)) {
+                refused(index, error_code(&Condition::InvalidRequest(String::new())))
             } else {
                 let found = look_up(context.node, context.version, topic.name.as_str(), asked);
                 partition_response(context.version, index, found)
@@ -55,6 +67,15 @@ pub(super) fn handle(
         response.topics.push(entry);
     }
     response
+}
+
+/// Partitions that the request names more than once, with whatever it wants of each: Kafka refuses them.
+fn named_twice(request: &ListOffsetsRequest) -> BTreeSet<(&str, i32)> {
+    let mut once = BTreeSet::new();
+    let named = request.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|asked| (topic.name.as_str(), asked.partition_index))
+    });
+    named.filter(|partition| !once.insert(*partition)).collect()
 }
 
 fn look_up(
@@ -75,7 +96,10 @@ fn look_up(
                 leader_epoch: Some(view.leader_epoch),
             })
         }
-        EARLIEST => {
+        special
+            if special == EARLIEST
+                || (special == EARLIEST_LOCAL && version >= EARLIEST_LOCAL_VERSION) =>
+        {
             let view = hosted.consumer_view(epoch)?;
             Ok(Found {
                 offset: Some(view.log_start),
@@ -85,6 +109,9 @@ fn look_up(
         }
         MAX_TIMESTAMP if version >= MAX_TIMESTAMP_VERSION => {
             Ok(record(&hosted, hosted.max_timestamp(epoch)?))
+        }
+        LATEST_TIERED if version >= LATEST_TIERED_VERSION => {
+            hosted.consumer_view(epoch).map(|_| Found::default())
         }
         timestamp_ms if timestamp_ms >= 0 => {
             Ok(record(&hosted, hosted.offset_for_timestamp(timestamp_ms, epoch)?))
@@ -152,7 +179,7 @@ mod tests {
             timestamp_ms: Some(9),
             leader_epoch: Some(LeaderEpoch(2)),
         };
-        for version in 1..=7 {
+        for version in 1..=9 {
             let entry = answer(version, Ok(found));
             assert_eq!((entry.partition_index, entry.offset, entry.timestamp), (3, 5, 9));
             assert_eq!(entry.leader_epoch, if version >= 4 { 2 } else { -1 });
@@ -163,9 +190,60 @@ mod tests {
 
     #[test]
     fn r14_an_unknown_hw_is_said_in_the_words_of_the_version() {
-        for version in 1..=7 {
+        for version in 1..=9 {
             let code = answer(version, Err(Condition::OffsetNotAvailable)).error_code;
             assert_eq!(code, if version >= 5 { 78 } else { 5 }, "{version}");
         }
+    }
+
+    #[tokio::test]
+    async fn special_timestamps_are_served_from_the_version_on_that_knows_them() {
+        let (node, disk) = (crate::testing::node(), crate::testing::Disk::new());
+        let hosted = disk.host(&node, crate::testing::tp("t", 0));
+        crate::testing::state(&node, &hosted, crate::testing::push(1, 1, &[1]));
+        for n in 0..3 {
+            crate::testing::produce(&node, &hosted, barnabas_types::Acks::Leader, n, None);
+        }
+        let ask = |version, timestamp, epoch| {
+            let mut asked = ListOffsetsPartition::default();
+            asked.timestamp = timestamp;
+            asked.current_leader_epoch = epoch;
+            let found = look_up(&node, version, "t", &asked);
+            let entry = partition_response(version, 0, found);
+            (entry.error_code, entry.offset)
+        };
+        let table = [
+            (1, LATEST, (0, 3)),
+            (1, EARLIEST, (0, 0)),
+            (6, MAX_TIMESTAMP, (35, -1)),
+            (7, MAX_TIMESTAMP, (0, 0)),
+            (7, EARLIEST_LOCAL, (35, -1)),
+            (8, EARLIEST_LOCAL, (0, 0)),
+            (8, LATEST_TIERED, (35, -1)),
+            (9, LATEST_TIERED, (0, -1)),
+            (9, -6, (35, -1)),
+            (9, i64::MAX, (0, -1)),
+        ];
+        for (version, timestamp, expected) in table {
+            assert_eq!(ask(version, timestamp, -1), expected, "{version} {timestamp}");
+        }
+        for timestamp in [LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, 0] {
+            assert_eq!(ask(9, timestamp, 0).0, 74, "{timestamp}");
+            assert_eq!(ask(9, timestamp, 2).0, 75, "{timestamp}");
+        }
+    }
+
+    #[test]
+    fn partitions_that_are_named_twice_are_found() {
+        let mut asked = ListOffsetsPartition::default();
+        let mut topic = barnabas_wire::messages::list_offsets_request::ListOffsetsTopic::default();
+        topic.name = "t".into();
+        for index in [3, 4, 3] {
+            asked.partition_index = index;
+            topic.partitions.push(asked.clone());
+        }
+        let mut request = ListOffsetsRequest::default();
+        request.topics = vec![topic];
+        assert_eq!(named_twice(&request), [("t", 3)].into());
     }
 }

@@ -1,4 +1,5 @@
-//! Metadata (key 3), versions 0 to 12: KIP-4, KIP-112 (offline replicas), KIP-516 (topic ids from 10, asked by id in 12).
+//! Metadata (key 3), versions 0 to 13: KIP-4, KIP-112 (offline replicas), KIP-430 (what may be done, from 8), KIP-516 (topic ids
+//! from 10, asked by id from 12).
 //!
 //! Answered from the controller's last push, also while no controller can be reached; what is not there and may be created is
 //! created first (`auto_create`).
@@ -14,10 +15,16 @@ use barnabas_wire::messages::metadata_response::{
 };
 use barnabas_wire::messages::{MetadataRequest, MetadataResponse, StrBytes, Uuid};
 
-use super::{Handled, RequestContext, answer, auto_create, error_code, later};
+use super::{
+    Handled, RequestContext, answer, authorized_operations, auto_create, error_code, later,
+};
 
 /// First version in which a topic's name may be null in the answer.
 const NULL_NAME_VERSION: i16 = 12;
+/// First version that tells what may be done to a topic, if asked to.
+const TOPIC_OPERATIONS_VERSION: i16 = 8;
+/// The versions that tell what may be done to the cluster, if asked to; later DescribeCluster does.
+const CLUSTER_OPERATIONS_VERSIONS: std::ops::RangeInclusive<i16> = 8..=10;
 
 pub(super) fn handle(
     context: &RequestContext<'_>,
@@ -55,6 +62,16 @@ fn respond(
         None => image.topics.iter().map(|(name, topic)| described(image, name, topic)).collect(),
         Some(asked) => asked.iter().map(|asked| one((image, told), version, asked)).collect(),
     };
+    if request.include_topic_authorized_operations && version >= TOPIC_OPERATIONS_VERSION {
+        for topic in response.topics.iter_mut().filter(|topic| topic.error_code == 0) {
+            topic.topic_authorized_operations = authorized_operations::TOPIC;
+        }
+    }
+    if request.include_cluster_authorized_operations
+        && CLUSTER_OPERATIONS_VERSIONS.contains(&version)
+    {
+        response.cluster_authorized_operations = authorized_operations::CLUSTER;
+    }
     response
 }
 
@@ -69,7 +86,7 @@ fn listed(id: BrokerId, broker: &BrokerImage) -> MetadataResponseBroker {
 
 /// Clients send administration to this id and give up if it is not one of the listed brokers, so it is the controller
 /// if that is a live broker, else this broker or the first live one (every broker forwards); -1 if there is none.
-fn controller_id(image: &ClusterImage, me: BrokerId) -> i32 {
+pub(super) fn controller_id(image: &ClusterImage, me: BrokerId) -> i32 {
     let controller = image.controller.map(|(id, _)| id);
     let live = |id: &BrokerId| image.brokers.contains_key(id);
     controller
@@ -133,7 +150,7 @@ fn described(image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> Meta
 }
 
 /// A leader that is not registered now is no leader for clients: -1, as in Kafka.
-fn partition(
+pub(super) fn partition(
     image: &ClusterImage,
     topic: &TopicName,
     index: i32,
@@ -227,13 +244,31 @@ mod tests {
 
     #[test]
     fn every_answer_can_be_written_at_every_version() {
-        for version in 0..=12 {
+        for version in 0..=13 {
             let ids = (version >= 10).then(|| vec![with_id([5; 16]), with_id([6; 16])]);
             let names = vec![named("orders"), named("absent"), named("no/name")];
             for topics in [None, Some(names), ids] {
                 let response = ask(version, topics);
                 reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
             }
+        }
+    }
+
+    #[test]
+    fn what_may_be_done_is_told_where_it_is_asked_for_and_has_a_place() {
+        for version in 0..=13 {
+            let mut request = MetadataRequest::default();
+            request.topics = Some(vec![named("orders"), named("absent")]);
+            request.include_topic_authorized_operations = true;
+            request.include_cluster_authorized_operations = true;
+            let told = BTreeMap::new();
+            let response = respond((&image(), &told), BrokerId(1), "c", version, &request);
+            let of = |index: usize| response.topics[index].topic_authorized_operations;
+            assert_eq!(of(0) != i32::MIN, version >= 8, "{version}");
+            assert_eq!(of(1), i32::MIN, "nothing can be done to what is not there");
+            let cluster = response.cluster_authorized_operations;
+            assert_eq!(cluster != i32::MIN, (8..=10).contains(&version), "{version}");
+            reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 

@@ -3,17 +3,23 @@
 mod alter_configs;
 mod alter_partition_reassignments;
 mod api_versions;
+mod authorized_operations;
 mod auto_create;
 mod create_partitions;
 mod create_topics;
 mod delete_records;
 mod delete_topics;
+mod describe_cluster;
 mod describe_configs;
+mod describe_log_dirs;
+mod describe_producers;
+mod describe_topic_partitions;
 mod elect_leaders;
 mod error_codes;
 mod fetch;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod leader_hints;
 mod list_offsets;
 mod list_partition_reassignments;
 mod metadata;
@@ -27,8 +33,10 @@ use barnabas_wire::{Request, messages, reply};
 use bytes::Bytes;
 
 pub(crate) use error_codes::error_code;
-pub(crate) use fetch::WaitingFetch;
+pub(crate) use fetch::{FetchSessions, WaitingFetch};
 pub(crate) use produce::ProduceWait;
+
+use produce::find;
 
 use crate::connection::{Out, Slot};
 use crate::node::Node;
@@ -74,7 +82,9 @@ pub(crate) fn handle(
         Request::Fetch(request) => fetch::handle(context, request),
         Request::ListOffsets(request) => answer(context, &list_offsets::handle(context, &request)),
         Request::Metadata(request) => metadata::handle(context, request),
-        Request::ApiVersions(_) => answer(context, &api_versions::handle()),
+        Request::ApiVersions(request) => {
+            answer(context, &api_versions::handle(context.version, &request))
+        }
         Request::UnsupportedVersion { .. } => {
             let bytes = barnabas_wire::api_versions_unsupported(context.correlation_id)
                 .map_err(|error| error.to_string())?;
@@ -113,6 +123,18 @@ pub(crate) fn handle(
         }
         Request::ListPartitionReassignments(request) => {
             later(context, list_partition_reassignments::handle(context.node.clone(), request))
+        }
+        Request::DescribeCluster(request) => {
+            answer(context, &describe_cluster::handle(context, &request))
+        }
+        Request::DescribeLogDirs(request) => {
+            answer(context, &describe_log_dirs::handle(context, &request))
+        }
+        Request::DescribeProducers(request) => {
+            answer(context, &describe_producers::handle(context, &request))
+        }
+        Request::DescribeTopicPartitions(request) => {
+            answer(context, &describe_topic_partitions::handle(context, &request)?)
         }
         Request::ReplicaFetch(_) => Err("a follower's fetch outside a session".to_owned()),
         _ => Err("a request without a handler".to_owned()),

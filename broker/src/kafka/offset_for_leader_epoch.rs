@@ -8,7 +8,7 @@ use barnabas_wire::messages::offset_for_leader_epoch_response::{
 };
 use barnabas_wire::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 
-use super::error_codes::CLUSTER_AUTHORIZATION_FAILED;
+use super::error_codes::TOPIC_AUTHORIZATION_FAILED;
 use super::produce::find;
 use super::{RequestContext, error_code};
 use crate::node::Node;
@@ -26,7 +26,7 @@ pub(super) fn handle(
         for asked in &topic.partitions {
             entry.partitions.push(if request.replica_id >= 0 {
                 // Followers use the request between brokers.
-                refused(asked.partition, CLUSTER_AUTHORIZATION_FAILED)
+                refused(asked.partition, TOPIC_AUTHORIZATION_FAILED)
             } else {
                 let end = look_up(context.node, topic.topic.as_str(), asked);
                 partition_response(asked.partition, end)

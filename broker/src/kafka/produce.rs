@@ -1,4 +1,5 @@
-//! Produce (key 0), versions 3 to 9: KIP-98 (3), KIP-467 (8), flexible (9). Batches stay opaque beyond their headers.
+//! Produce (key 0), versions 3 to 11: KIP-98 (3), KIP-110 (zstd, from 7), KIP-467 (8), flexible (9), KIP-951 (who leads
+//! instead, from 10). Batches stay opaque beyond their headers.
 //!
 //! Answered by whoever finishes the last partition: this connection (acks=1, errors) or the one whose follower moved the
 //! high watermark (acks=all). acks=0 has no answer; an error there closes the connection, as in Kafka, so that the
@@ -8,23 +9,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use barnabas_log::{stamp_append_time, validate_produce};
-use barnabas_types::{Acks, Condition};
+use barnabas_log::{BatchHeader, stamp_append_time, validate_produce};
+use barnabas_types::{Acks, BrokerId, Condition, LeaderEpoch, TopicName};
 use barnabas_wire::messages::produce_response::{
-    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
 };
 use barnabas_wire::messages::{ProduceRequest, ProduceResponse, StrBytes};
 use barnabas_wire::reply;
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::{Handled, RequestContext, error_code, owned};
+use super::{Handled, RequestContext, error_code, leader_hints, owned};
 use crate::clock::unix_ms;
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 use crate::partition::{
     Aftermath, AppendResult, EncodeProduce, Flush, Hosted, PendingProduce, ProduceResult,
 };
+use crate::view::View;
+
+/// First version whose clients may send zstd: an older one could not read it again.
+const ZSTD_VERSION: i16 = 7;
+/// The codec's number in a batch.
+const ZSTD: i16 = 4;
+/// First version that tells who leads instead.
+const LEADER_HINT_VERSION: i16 = 10;
 
 /// A produce request that may run into its timeout.
 pub(crate) struct ProduceWait {
@@ -72,6 +81,7 @@ pub(super) fn handle(
                 pending: &pending,
                 append_time: &append_times[index],
                 index,
+                version: context.version,
                 name: topic.name.as_str(),
                 partition: data.index,
             };
@@ -125,6 +135,7 @@ struct Place<'a> {
     pending: &'a Arc<PendingProduce>,
     append_time: &'a AtomicI64,
     index: usize,
+    version: i16,
     name: &'a str,
     partition: i32,
 }
@@ -150,6 +161,11 @@ impl Place<'_> {
             records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
         let summary = validate_produce(records, &hosted.produce_rules(), unix_ms())
             .map_err(|error| error.condition())?;
+        if self.version < ZSTD_VERSION
+            && BatchHeader::parse(records).is_ok_and(|header| header.codec() == ZSTD)
+        {
+            return Err(Condition::UnsupportedCompressionType);
+        }
         // Stamping needs bytes of our own; the frame is shared with the decoded request.
         scratch.clear();
         scratch.extend_from_slice(records);
@@ -195,10 +211,18 @@ fn encoder(
         .map(|t| (owned(&t.name), t.partition_data.iter().map(|p| p.index).collect()))
         .collect();
     let (correlation_id, version) = (context.correlation_id, context.version);
-    let out = context.out.clone();
+    let (out, view, me) = (context.out.clone(), context.node.view.clone(), context.node.me);
+    let hint = move |topic: &str, index, result: Option<&ProduceResult>| {
+        let Some(Err(condition)) = result else { return None };
+        let wanted = version >= LEADER_HINT_VERSION && leader_hints::helps(condition);
+        let topic = TopicName::new(topic).ok().filter(|_| wanted)?;
+        leader_hints::leader_in(&view, me, &topic, index)
+    };
+    let view = context.node.view.clone();
     Box::new(move |results| {
         let mut results = results.iter().zip(append_times.iter());
         let mut response = ProduceResponse::default();
+        let mut hinted = Vec::new();
         for (name, partitions) in &topics {
             let mut topic = TopicProduceResponse::default();
             topic.name = StrBytes::from(name.as_str());
@@ -206,11 +230,16 @@ fn encoder(
                 let (result, append_time) = results.next().unzip();
                 let result = result.and_then(Option::as_ref);
                 let append_time_ms = append_time.map_or(-1, |time| time.load(Ordering::Relaxed));
-                let entry = partition_response(*index, result, append_time_ms, version);
+                let mut entry = partition_response(*index, result, append_time_ms, version);
+                if let Some((leader, epoch)) = hint(name, *index, result) {
+                    tell_leader(&mut entry, leader, epoch);
+                    hinted.push(leader);
+                }
                 topic.partition_responses.push(entry);
             }
             response.responses.push(topic);
         }
+        response.node_endpoints = endpoints(&view, hinted);
         match reply(correlation_id, version, &response) {
             Ok(bytes) => vec![bytes],
             Err(error) => {
@@ -220,6 +249,23 @@ fn encoder(
             }
         }
     })
+}
+
+fn tell_leader(entry: &mut PartitionProduceResponse, leader: BrokerId, epoch: LeaderEpoch) {
+    entry.current_leader.leader_id = leader.0;
+    entry.current_leader.leader_epoch = epoch.0;
+}
+
+fn endpoints(view: &View, hinted: Vec<BrokerId>) -> Vec<NodeEndpoint> {
+    let told = leader_hints::endpoints(view, hinted.into_iter()).into_iter().map(|node| {
+        let mut endpoint = NodeEndpoint::default();
+        endpoint.node_id = node.broker.0;
+        endpoint.host = StrBytes::from(node.host);
+        endpoint.port = node.port;
+        endpoint.rack = node.rack.map(StrBytes::from);
+        endpoint
+    });
+    told.collect()
 }
 
 fn partition_response(
@@ -282,7 +328,7 @@ mod tests {
 
     #[test]
     fn every_answer_can_be_written_at_every_version() {
-        for version in 3..=9 {
+        for version in 3..=11 {
             let stamped = answer(version, &Ok((Offset(5), Offset(2))), 77);
             assert_eq!((stamped.error_code, stamped.base_offset), (0, 5));
             assert_eq!(stamped.log_append_time_ms, 77, "the leader's time, if it stamped");
@@ -293,7 +339,7 @@ mod tests {
     #[test]
     fn d10_a_timestamp_out_of_bounds_has_kafkas_code_and_says_the_bounds() {
         let refused = Condition::InvalidTimestamp { timestamp: 9, least: 1, most: 5 };
-        for version in 3..=9 {
+        for version in 3..=11 {
             let refused = answer(version, &Err(refused.clone()), 77);
             assert_eq!((refused.error_code, refused.log_append_time_ms), (32, -1));
             assert_eq!(refused.record_errors.len(), usize::from(version >= 8));

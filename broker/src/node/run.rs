@@ -160,6 +160,7 @@ async fn life(
         cluster_id,
         options: options(config),
         view: view.clone(),
+        directories: start.storage.directories().to_vec(),
         membership: running.membership.clone(),
         controller: controller.clone(),
         control: control.handle().clone(),
@@ -280,6 +281,7 @@ fn options(config: &BrokerConfig) -> Options {
         replica_fetch_max_bytes: config.replica_fetch_max_bytes,
         replica_fetch_response_max_bytes: config.replica_fetch_response_max_bytes,
         auto_create_topics: config.auto_create_topics,
+        fetch_sessions_max: config.fetch_sessions_max,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
         shown: config.shown.clone(),
     }

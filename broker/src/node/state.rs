@@ -12,8 +12,9 @@ use crate::clock::Clock;
 use crate::config::Shown;
 use crate::control::{FailedReports, Proposals};
 use crate::follower::{Followers, Pace};
+use crate::kafka::FetchSessions;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
-use crate::storage::{Losses, Lost};
+use crate::storage::{Directory, Losses, Lost};
 use crate::view::View;
 
 /// Topics that are created on demand at once by one broker; clients that come later are told to ask again.
@@ -32,6 +33,8 @@ pub struct Options {
     pub replica_fetch_response_max_bytes: u32,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_sessions_max: usize,
     /// `socket.request.max.bytes`: the largest produce frame.
     pub socket_request_max_bytes: usize,
     /// Every setting of this broker, as administrators are shown it.
@@ -60,12 +63,16 @@ pub struct Node {
     pub followers: Followers,
     /// How fast replicas that are being added are copied.
     pub pace: Pace,
+    /// The log directories.
+    pub directories: Vec<Arc<Directory>>,
     /// Session, registration, controller.
     pub membership: watch::Receiver<Membership>,
     /// The controller, in this process or elsewhere.
     pub controller: ControllerClient,
     /// Places for topics that are created on demand of clients.
     pub auto_creations: Semaphore,
+    /// Fetch sessions of clients.
+    pub(crate) fetch_sessions: FetchSessions,
     /// Ids for idempotent producers.
     pub producer_ids: ProducerIds,
     /// The runtime of control work (gRPC, ZooKeeper): never blocked by data.
@@ -83,6 +90,8 @@ pub struct Parts {
     pub options: Options,
     /// See [`Node::view`].
     pub view: Arc<View>,
+    /// See [`Node::directories`].
+    pub directories: Vec<Arc<Directory>>,
     /// See [`Node::membership`].
     pub membership: watch::Receiver<Membership>,
     /// See [`Node::controller`].
@@ -100,6 +109,7 @@ impl Node {
         Arc::new_cyclic(|weak| Self {
             me: parts.me,
             cluster_id: parts.cluster_id,
+            fetch_sessions: FetchSessions::new(parts.options.fetch_sessions_max),
             options: parts.options,
             view: parts.view,
             partitions: PartitionTable::default(),
@@ -108,6 +118,7 @@ impl Node {
             losses: Arc::default(),
             followers: Followers::new(weak.clone(), parts.data),
             pace: Pace::default(),
+            directories: parts.directories,
             membership: parts.membership,
             controller: parts.controller,
             auto_creations: Semaphore::new(AUTO_CREATIONS_MAX),

@@ -27,8 +27,8 @@ use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
 use crate::storage::Directory;
 
-/// Sessions and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
-const WATCHERS_MAX: usize = 4096;
+/// Sessions, watchers and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
+pub(super) const WATCHERS_MAX: usize = 4096;
 /// How long a close waits for a flush that is under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -74,14 +74,6 @@ pub struct Copied {
     pub left: u64,
 }
 
-/// A range of a partition that may be read after the lock is released.
-pub struct ReadSlice {
-    /// What the partition looked like at that instant.
-    pub view: ConsumerView,
-    /// The bytes, if there are any.
-    pub range: Option<ReadRange>,
-}
-
 impl Hosted {
     /// A replica over an opened log.
     #[must_use]
@@ -106,6 +98,7 @@ impl Hosted {
                 next_waiter: 0,
                 parked: Vec::new(),
                 sessions: Vec::new(),
+                watchers: Vec::new(),
                 flushing: Flushing::default(),
                 closed: false,
             }),
@@ -348,36 +341,6 @@ impl Hosted {
         current_leader_epoch: Option<LeaderEpoch>,
     ) -> Result<ConsumerView, Condition> {
         self.lock().replica.consumer_view(current_leader_epoch)
-    }
-
-    /// What a consumer may read from `from`: one snapshot of view and range.
-    ///
-    /// # Errors
-    /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`.
-    pub fn read_for_consumer(
-        &self,
-        from: Offset,
-        current_leader_epoch: Option<LeaderEpoch>,
-        max_bytes: usize,
-    ) -> Result<ReadSlice, Condition> {
-        let inner = self.lock();
-        let view = inner.replica.consumer_view(current_leader_epoch)?;
-        if from < view.log_start || from > view.log_end {
-            return Err(Condition::OffsetOutOfRange {
-                asked: from,
-                start: view.log_start,
-                end: view.high_watermark,
-            });
-        }
-        let range = if from < view.high_watermark && max_bytes > 0 {
-            inner
-                .log
-                .read_kept(from, view.high_watermark, max_bytes)
-                .map_err(|_| Condition::KafkaStorageError)?
-        } else {
-            None
-        };
-        Ok(ReadSlice { view, range })
     }
 
     /// First record at or after a time, below the HW (ListOffsets by time); `None` if there is none. Batches are found under

@@ -14,6 +14,7 @@ use super::aftermath::{Aftermath, FailureKind, LogFailure};
 use super::flushing::Flushing;
 use super::hosted::Hosted;
 use super::log_start::DeleteResult;
+use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::storage::Lost;
 
@@ -26,6 +27,8 @@ pub(super) struct Inner {
     pub(super) next_waiter: u64,
     pub(super) parked: Vec<Arc<ParkedFetch>>,
     pub(super) sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
+    /// Clients' fetch sessions that want news of this partition, and its number there.
+    pub(super) watchers: Vec<(Arc<Ready>, u32)>,
     pub(super) flushing: Flushing,
     /// The broker is stopping, or the replica was taken out of it: that the log takes nothing more is no failure.
     pub(super) closed: bool,
@@ -217,6 +220,7 @@ impl Inner {
         }
         if let Some(role) = effects.role_changed {
             after.due_fetches.append(&mut self.parked);
+            self.tell_watchers(None, after);
             after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
             after.role = Some(role);
         }
@@ -231,7 +235,7 @@ impl Inner {
     fn publish_high_watermark(&mut self, hosted: &Hosted, to: Offset, after: &mut Aftermath) {
         let before = hosted.high_watermark.swap(to.0, Ordering::AcqRel);
         after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, false)));
-        if to.0 <= before || self.parked.is_empty() {
+        if to.0 <= before || (self.parked.is_empty() && self.watchers.is_empty()) {
             return;
         }
         // Near the end of the log this is a look at remembered boundaries.
@@ -243,6 +247,16 @@ impl Inner {
                 after.due_fetches.push(fetch.clone());
             }
             !fetch.is_fired()
+        });
+        self.tell_watchers(Some(bytes), after);
+    }
+
+    /// So many bytes more can be read (`None`: everything may be different).
+    pub(super) fn tell_watchers(&mut self, bytes: Option<usize>, after: &mut Aftermath) {
+        self.watchers.retain(|(ready, index)| {
+            let told = ready.news(*index, bytes);
+            after.due_fetches.extend(told.due);
+            told.keep
         });
     }
 

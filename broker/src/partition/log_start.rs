@@ -39,6 +39,7 @@ impl Hosted {
         if inner.replica.log_start() != before {
             // A deletion may wait for those who follow, or for this follower.
             after.news.extend(inner.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
+            inner.tell_watchers(Some(0), after);
             after.position = inner.replica.role().leader();
         }
     }

@@ -64,9 +64,9 @@ async fn r33_a_deletion_is_durable_here_and_reported_by_the_follower_when_it_is_
     assert_eq!(deletion.done.await.unwrap(), Ok(Offset(3)));
     assert!(checkpoint(&disk).contains("t 0 3"));
     assert_eq!(hosted.consumer_view(None).unwrap().log_start, Offset(3));
-    let below = hosted.read_for_consumer(Offset(2), None, 1 << 20).map(|_| ());
+    let below = hosted.read_for_consumer(&ConsumerRead::at(Offset(2), 1 << 20), None).map(|_| ());
     assert!(matches!(below, Err(Condition::OffsetOutOfRange { .. })));
-    assert!(hosted.read_for_consumer(Offset(3), None, 1 << 20).is_ok());
+    assert!(hosted.read_for_consumer(&ConsumerRead::at(Offset(3), 1 << 20), None).is_ok());
     let above = delete(&node, &hosted, Some(6)).done.await.unwrap();
     assert!(matches!(above, Err(Condition::OffsetOutOfRange { .. })), "R32");
 }
@@ -144,7 +144,13 @@ async fn d2_a_full_disk_refuses_producers_serves_readers_and_resumes_by_itself()
     assert_eq!(produce(&node, &hosted, Acks::None, 2, None), AppendResult::Refused);
     assert_eq!(hosted.waiters(), 0);
     assert!(hosted.leads_in(LeaderEpoch(1)), "not fenced");
-    assert!(hosted.read_for_consumer(Offset(0), None, 1 << 20).unwrap().range.is_some());
+    assert!(
+        hosted
+            .read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None)
+            .unwrap()
+            .range
+            .is_some()
+    );
     full.0.store(false, Ordering::Release);
     assert_eq!(produce(&node, &hosted, Acks::None, 2, None), AppendResult::Silent);
     fetch(&node, &hosted, 3, 0);
@@ -161,7 +167,7 @@ async fn d2_a_deletion_that_finds_no_room_for_its_checkpoint_waits_for_it() {
     fetch(&node, &hosted, 2, 2);
     assert!(deletion.done.try_recv().is_err());
     assert_eq!(hosted.consumer_view(None).unwrap().log_start, Offset(0));
-    let kept = hosted.read_for_consumer(Offset(0), None, 1 << 20).unwrap();
+    let kept = hosted.read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None).unwrap();
     assert!(kept.range.is_some(), "the old start is in force");
     full.0.store(false, Ordering::Release);
     assert_eq!(deletion.done.await.unwrap(), Ok(Offset(2)));

@@ -8,6 +8,8 @@ mod inner;
 mod log_start;
 #[cfg(test)]
 mod log_start_tests;
+mod reading;
+mod ready;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,5 +19,7 @@ pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Copied, Hosted};
 pub use log_start::{DeleteResult, Deletion};
+pub use reading::{ConsumerRead, ReadSlice};
+pub use ready::Ready;
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

@@ -89,6 +89,11 @@ impl ParkedFetch {
         before < self.min_bytes && before + bytes >= self.min_bytes && !self.is_fired()
     }
 
+    /// Whether more bytes than have come are waited for.
+    pub fn is_waiting(&self) -> bool {
+        self.gathered.load(Ordering::Acquire) < self.min_bytes && !self.is_fired()
+    }
+
     /// The fetch is due (bytes, role change): wakes its connection.
     pub fn fire(&self) {
         if !self.fired.swap(true, Ordering::AcqRel) {

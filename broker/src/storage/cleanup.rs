@@ -245,7 +245,9 @@ mod tests {
         until(|| cleaned().is_some()).await;
         cleanup.stop();
         assert_eq!(hosted.consumer_view(None).unwrap().log_end, Offset(40));
-        let last = hosted.read_for_consumer(Offset(39), None, 1 << 20).unwrap();
+        let last = hosted
+            .read_for_consumer(&crate::partition::ConsumerRead::at(Offset(39), 1 << 20), None)
+            .unwrap();
         assert!(last.range.is_some());
     }
 

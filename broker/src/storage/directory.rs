@@ -33,6 +33,7 @@ pub struct Directory {
     unread: bool,
     room: AtomicU8,
     free_bytes: AtomicU64,
+    total_bytes: AtomicU64,
 }
 
 impl Directory {
@@ -45,8 +46,9 @@ impl Directory {
     ) -> Self {
         let unread = offline.is_some();
         let offline = offline.map_or_else(OnceLock::new, OnceLock::from);
-        let (room, free_bytes) = (AtomicU8::new(Room::Enough as u8), AtomicU64::new(u64::MAX));
-        Self { index, path, log_dir, offline, unread, room, free_bytes }
+        let room = AtomicU8::new(Room::Enough as u8);
+        let (free_bytes, total_bytes) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX));
+        Self { index, path, log_dir, offline, unread, room, free_bytes, total_bytes }
     }
 
     pub(super) fn into_log_dir(self) -> Option<LogDir> {
@@ -124,6 +126,16 @@ impl Directory {
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         Some(self.free_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
+    }
+
+    /// Bytes of its file system, as of the last look; `None` before it.
+    #[must_use]
+    pub fn total_bytes(&self) -> Option<u64> {
+        Some(self.total_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
+    }
+
+    pub(super) fn set_total(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
     }
 
     /// Takes note of a look; returns the room before it.

@@ -13,6 +13,7 @@ impl Storage {
             match rustix::fs::statvfs(directory.path()) {
                 Ok(found) => {
                     let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+                    directory.set_total(found.f_blocks.saturating_mul(found.f_frsize));
                     let before = directory.set_free(free_bytes, reserve_bytes);
                     say(directory, before, free_bytes, reserve_bytes);
                 }

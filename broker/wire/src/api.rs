@@ -5,20 +5,20 @@
 /// version advertised, lowest served, highest; first flexible version; most elements of one array; frame class; who
 /// decodes the body.
 ///
-/// Fetch stays at 12 (topic ids in Fetch come with version 13); Metadata goes to 12 because its topic ids are real.
+/// Produce stays at 11: 12 adds partitions to transactions by itself (KIP-890), which are not served.
 macro_rules! served {
     ($rows:ident) => {
         $rows! {
             /// Append record batches.
-            Produce(ProduceRequest) = 0, (0, 3, 9), 9, 10_000, Produce, produce_body;
+            Produce(ProduceRequest) = 0, (0, 3, 11), 9, 10_000, Produce, produce_body;
             /// Read record batches.
-            Fetch(FetchRequest) = 1, (4, 4, 12), 12, 10_000, Other, body;
+            Fetch(FetchRequest) = 1, (4, 4, 17), 12, 10_000, Other, body;
             /// Offsets by time, or first and last.
-            ListOffsets(ListOffsetsRequest) = 2, (1, 1, 7), 6, 100_000, Other, body;
+            ListOffsets(ListOffsetsRequest) = 2, (1, 1, 9), 6, 100_000, Other, body;
             /// Brokers, topics, partitions and their leaders.
-            Metadata(MetadataRequest) = 3, (0, 0, 12), 9, 100_000, Other, body;
+            Metadata(MetadataRequest) = 3, (0, 0, 13), 9, 100_000, Other, body;
             /// Which keys and versions are served (KIP-35, KIP-511).
-            ApiVersions(ApiVersionsRequest) = 18, (0, 0, 3), 3, 1_000, Small, body;
+            ApiVersions(ApiVersionsRequest) = 18, (0, 0, 4), 3, 1_000, Small, body;
             /// Create topics.
             CreateTopics(CreateTopicsRequest) = 19, (2, 2, 7), 5, 100_000, Other, body;
             /// Delete topics.
@@ -26,13 +26,15 @@ macro_rules! served {
             /// Delete the records below an offset (KIP-107).
             DeleteRecords(DeleteRecordsRequest) = 21, (0, 0, 2), 2, 100_000, Other, body;
             /// A producer id for idempotent producers (KIP-98).
-            InitProducerId(InitProducerIdRequest) = 22, (0, 0, 4), 2, 1_000, Small, body;
+            InitProducerId(InitProducerIdRequest) = 22, (0, 0, 5), 2, 1_000, Small, body;
             /// End offset of a leader epoch (KIP-101, KIP-320).
             OffsetForLeaderEpoch(OffsetForLeaderEpochRequest) = 23, (2, 2, 4), 4, 100_000, Other, body;
             /// Settings of topics and brokers (KIP-133, KIP-226, KIP-569).
             DescribeConfigs(DescribeConfigsRequest) = 32, (1, 1, 4), 4, 100_000, Other, body;
             /// Replace a topic's settings (KIP-133).
             AlterConfigs(AlterConfigsRequest) = 33, (0, 0, 2), 2, 100_000, Other, body;
+            /// Sizes and lags of the replicas in each log directory (KIP-113, KIP-827).
+            DescribeLogDirs(DescribeLogDirsRequest) = 35, (1, 1, 4), 2, 100_000, Other, body;
             /// Add partitions to topics (KIP-195).
             CreatePartitions(CreatePartitionsRequest) = 37, (0, 0, 3), 2, 100_000, Other, body;
             /// Elect the preferred leader, or any (KIP-183, KIP-460).
@@ -43,6 +45,12 @@ macro_rules! served {
             AlterPartitionReassignments(AlterPartitionReassignmentsRequest) = 45, (0, 0, 0), 0, 100_000, Other, body;
             /// Moves that are under way (KIP-455).
             ListPartitionReassignments(ListPartitionReassignmentsRequest) = 46, (0, 0, 0), 0, 100_000, Other, body;
+            /// Brokers and the controller (KIP-700).
+            DescribeCluster(DescribeClusterRequest) = 60, (0, 0, 1), 0, 1_000, Small, body;
+            /// Idempotent producers of partitions (KIP-664).
+            DescribeProducers(DescribeProducersRequest) = 61, (0, 0, 0), 0, 100_000, Other, body;
+            /// Topics and their partitions, page by page (KIP-966).
+            DescribeTopicPartitions(DescribeTopicPartitionsRequest) = 75, (0, 0, 0), 0, 100_000, Other, body;
         }
     };
 }

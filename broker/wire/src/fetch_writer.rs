@@ -1,11 +1,12 @@
-//! The Fetch response, versions 4 to 12, with places for record ranges instead of record bytes.
+//! The Fetch response, versions 4 to 17, with places for record ranges instead of record bytes.
 //!
 //! Written by hand because the generated encoder copies all records; byte-identical with it (tested at every version).
 
-use barnabas_types::{BrokerId, LeaderEpoch, Offset};
+use barnabas_types::{BrokerId, LeaderEpoch, Offset, TopicId};
 use bytes::{BufMut, BytesMut};
 
 use crate::api::ApiKey;
+use crate::lengths::Lengths;
 use crate::reply::ReplyError;
 use crate::segments::{SegmentWriter, Segments};
 
@@ -13,25 +14,48 @@ const MESSAGE: &str = "FetchResponse";
 
 /// Bytes to reserve for a partition without its records; the longest form (version 12, both tagged fields) is 71.
 const PARTITION_BYTES: usize = 72;
+/// First version that names topics by their ids (KIP-516).
+const TOPIC_ID_VERSION: i16 = 13;
+/// First version that tells where the leaders of the hints are (KIP-951).
+const NODE_ENDPOINTS_VERSION: i16 = 16;
 
-/// A Fetch response without its record bytes. The session id is 0: every answer is a full one (KIP-227).
+/// A Fetch response without its record bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FetchReply<'a> {
     /// How long the client was throttled, in ms.
     pub throttle_time_ms: i32,
     /// Error of the whole request (left out below version 7, which has no place for it).
     pub error_code: i16,
-    /// In the order of the request.
+    /// The fetch session that this answer belongs to (KIP-227); 0: none. Left out below version 7.
+    pub session_id: i32,
+    /// In the order of the request; of an incremental fetch, what changed.
     pub topics: Vec<FetchReplyTopic<'a>>,
+    /// Where the brokers of `current_leader` are, each once (KIP-951). Left out below version 16.
+    pub node_endpoints: Vec<NodeEndpoint>,
 }
 
 /// One topic of a [`FetchReply`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FetchReplyTopic<'a> {
-    /// As the client wrote it.
+    /// As the client wrote it. Left out from version 13 on.
     pub name: &'a str,
+    /// As the client wrote it. Left out below version 13.
+    pub id: TopicId,
     /// In the order of the request.
     pub partitions: Vec<FetchReplyPartition>,
+}
+
+/// Where a broker is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeEndpoint {
+    /// Which broker.
+    pub broker: BrokerId,
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: i32,
+    /// Its rack, if it has one.
+    pub rack: Option<String>,
 }
 
 /// One partition of a [`FetchReply`]. There are no aborted transactions (null) and no preferred read replica (-1).
@@ -96,12 +120,6 @@ impl Records {
     }
 }
 
-/// How lengths are written in one version.
-#[derive(Clone, Copy)]
-struct Lengths {
-    flexible: bool,
-}
-
 impl FetchReply<'_> {
     /// The whole frame in segments.
     ///
@@ -112,7 +130,7 @@ impl FetchReply<'_> {
         if !api.serves(version) {
             return Err(ReplyError::NotServed { key: api.key.number(), version });
         }
-        let lengths = Lengths { flexible: api.is_flexible(version) };
+        let lengths = Lengths { message: MESSAGE, flexible: api.is_flexible(version) };
         let mut out = SegmentWriter::new(self.capacity());
         let buffer = &mut out.buffer;
         buffer.put_i32(correlation_id);
@@ -120,24 +138,49 @@ impl FetchReply<'_> {
         buffer.put_i32(self.throttle_time_ms);
         if version >= 7 {
             buffer.put_i16(self.error_code);
-            buffer.put_i32(0);
+            buffer.put_i32(self.session_id);
         }
         lengths.array(buffer, "topics", self.topics.len())?;
         for topic in &self.topics {
-            lengths.string(&mut out.buffer, topic.name)?;
+            if version >= TOPIC_ID_VERSION {
+                out.buffer.put_slice(&topic.id.0);
+            } else {
+                lengths.string(&mut out.buffer, "topic", topic.name)?;
+            }
             lengths.array(&mut out.buffer, "partitions", topic.partitions.len())?;
             for partition in &topic.partitions {
                 partition.write(&mut out, version, lengths)?;
             }
             lengths.no_tags(&mut out.buffer);
         }
-        lengths.no_tags(&mut out.buffer);
+        if version >= NODE_ENDPOINTS_VERSION && !self.node_endpoints.is_empty() {
+            self.write_endpoints(&mut out.buffer, lengths)?;
+        } else {
+            lengths.no_tags(&mut out.buffer);
+        }
         out.finish(MESSAGE)
+    }
+
+    /// Tag 0, the only one.
+    fn write_endpoints(&self, buffer: &mut BytesMut, lengths: Lengths) -> Result<(), ReplyError> {
+        let mut field = BytesMut::new();
+        lengths.array(&mut field, "node endpoints", self.node_endpoints.len())?;
+        for node in &self.node_endpoints {
+            field.put_i32(node.broker.0);
+            lengths.string(&mut field, "host", &node.host)?;
+            field.put_i32(node.port);
+            lengths.nullable_string(&mut field, "rack", node.rack.as_deref())?;
+            field.put_u8(0);
+        }
+        buffer.put_slice(&[1, 0]);
+        lengths.tag_size(buffer, "node endpoints", field.len())?;
+        buffer.put_slice(&field);
+        Ok(())
     }
 
     fn capacity(&self) -> usize {
         let topics = self.topics.iter();
-        32 + topics.map(|t| 16 + t.name.len() + PARTITION_BYTES * t.partitions.len()).sum::<usize>()
+        64 + topics.map(|t| 24 + t.name.len() + PARTITION_BYTES * t.partitions.len()).sum::<usize>()
     }
 }
 
@@ -188,72 +231,4 @@ impl FetchReplyPartition {
             buffer.put_u8(0);
         }
     }
-}
-
-impl Lengths {
-    fn no_tags(self, buffer: &mut BytesMut) {
-        if self.flexible {
-            buffer.put_u8(0);
-        }
-    }
-
-    fn null_array(self, buffer: &mut BytesMut) {
-        if self.flexible {
-            buffer.put_u8(0);
-        } else {
-            buffer.put_i32(-1);
-        }
-    }
-
-    fn array(
-        self,
-        buffer: &mut BytesMut,
-        field: &'static str,
-        length: usize,
-    ) -> Result<(), ReplyError> {
-        self.length(buffer, field, length)
-    }
-
-    /// A four-byte length, or one more than it as an unsigned varint.
-    fn length(
-        self,
-        buffer: &mut BytesMut,
-        field: &'static str,
-        length: usize,
-    ) -> Result<(), ReplyError> {
-        let max = i32::MAX as usize - 1;
-        let too_long = ReplyError::FieldTooLong { message: MESSAGE, field, length, max };
-        let value = i32::try_from(length).ok().filter(|v| *v < i32::MAX).ok_or(too_long)?;
-        if self.flexible {
-            put_unsigned_varint(buffer, value.unsigned_abs() + 1);
-        } else {
-            buffer.put_i32(value);
-        }
-        Ok(())
-    }
-
-    fn string(self, buffer: &mut BytesMut, text: &str) -> Result<(), ReplyError> {
-        let too_long = |_| ReplyError::FieldTooLong {
-            message: MESSAGE,
-            field: "topic",
-            length: text.len(),
-            max: 32_767,
-        };
-        let length = i16::try_from(text.len()).map_err(too_long)?;
-        if self.flexible {
-            put_unsigned_varint(buffer, u32::from(length.unsigned_abs()) + 1);
-        } else {
-            buffer.put_i16(length);
-        }
-        buffer.put_slice(text.as_bytes());
-        Ok(())
-    }
-}
-
-fn put_unsigned_varint(buffer: &mut BytesMut, mut value: u32) {
-    while value > 0x7f {
-        buffer.put_u8((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    buffer.put_u8(value as u8);
 }

@@ -11,6 +11,7 @@ mod api;
 mod client;
 mod fetch_writer;
 mod frame;
+mod lengths;
 pub mod messages;
 mod produce;
 mod replica_fetch;
@@ -21,7 +22,7 @@ mod segments;
 
 pub use api::{Api, ApiKey, SERVED};
 pub use client::{decode_response, encode_request};
-pub use fetch_writer::{FetchReply, FetchReplyPartition, FetchReplyTopic, Records};
+pub use fetch_writer::{FetchReply, FetchReplyPartition, FetchReplyTopic, NodeEndpoint, Records};
 pub use frame::{
     CLIENT_ID_BYTES_MAX, FrameError, FrameLimits, Peek, RequestFrame, peek, response_len, split,
 };

@@ -2,15 +2,19 @@
 //!
 //! Decoded strings and records are slices of the whole request frame: copy what outlives the request. Some response
 //! fields may be set only from a version on, or [`crate::reply`] refuses: ListOffsets `leader_epoch` (4), Metadata
-//! topic `name` null (12), DeleteTopics `name` null (6), Metadata authorised operations (topic 8, cluster 8-10).
+//! topic `name` null (12), DeleteTopics `name` null (6), Metadata authorised operations (topic 8, cluster 8-10), the
+//! leader hints of Produce (10).
 
 pub use kafka_wire::{
     AlterConfigsRequest, AlterConfigsResponse, AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse, ApiVersionsRequest, ApiVersionsResponse,
     CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-    DescribeConfigsRequest, DescribeConfigsResponse, ElectLeadersRequest, ElectLeadersResponse,
-    FetchRequest, FetchResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+    DescribeClusterRequest, DescribeClusterResponse, DescribeConfigsRequest,
+    DescribeConfigsResponse, DescribeLogDirsRequest, DescribeLogDirsResponse,
+    DescribeProducersRequest, DescribeProducersResponse, DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse, ElectLeadersRequest, ElectLeadersResponse, FetchRequest,
+    FetchResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
     InitProducerIdRequest, InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse,
     ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, MetadataRequest,
     MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest,
@@ -21,11 +25,13 @@ pub use kafka_wire::{
     alter_partition_reassignments_response, api_versions_request, api_versions_response,
     create_partitions_request, create_partitions_response, create_topics_request,
     create_topics_response, delete_records_request, delete_records_response, delete_topics_request,
-    delete_topics_response, describe_configs_request, describe_configs_response,
-    elect_leaders_request, elect_leaders_response, fetch_request, fetch_response,
-    incremental_alter_configs_request, incremental_alter_configs_response,
-    init_producer_id_request, init_producer_id_response, list_offsets_request,
-    list_offsets_response, list_partition_reassignments_request,
+    delete_topics_response, describe_cluster_request, describe_cluster_response,
+    describe_configs_request, describe_configs_response, describe_log_dirs_request,
+    describe_log_dirs_response, describe_producers_request, describe_producers_response,
+    describe_topic_partitions_request, describe_topic_partitions_response, elect_leaders_request,
+    elect_leaders_response, fetch_request, fetch_response, incremental_alter_configs_request,
+    incremental_alter_configs_response, init_producer_id_request, init_producer_id_response,
+    list_offsets_request, list_offsets_response, list_partition_reassignments_request,
     list_partition_reassignments_response, metadata_request, metadata_response,
     offset_for_leader_epoch_request, offset_for_leader_epoch_response, produce_request,
     produce_response,

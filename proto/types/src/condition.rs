@@ -133,6 +133,11 @@ pub enum Condition {
     /// The topic's settings forbid what was asked for.
     #[error("{0}")]
     PolicyViolation(String),
+    /// A codec that the request's version does not know (KIP-110).
+    #[error(
+        "zstd needs version 7 of Produce or a newer one: update the client, or use another codec"
+    )]
+    UnsupportedCompressionType,
     /// `acks` is none of -1, 0, 1.
     #[error("required acks must be -1, 0 or 1")]
     InvalidRequiredAcks,

@@ -1,8 +1,17 @@
-//! A full example of every request and response, with the fields that the version can carry.
+//! A full example of every request, with the fields that the version can carry; read by the end-to-end tests, too.
 
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ClusterId, Incarnation, LeaderEpoch, Offset, TopicId, TopicName,
+};
 use barnabas_wire::messages::*;
-use barnabas_wire::{ApiKey, SERVED, encode_request};
+use barnabas_wire::{
+    ApiKey, IntroducedPartition, KafkaRequest, PartitionPosition, ReplicaFetchRequest,
+    RequestResponsePair, SERVED, decode_response, encode_request,
+};
 use bytes::Bytes;
+
+/// Reads the whole frame of an answer at a version; its correlation id.
+pub(crate) type ReadAnswer = fn(i16, Bytes) -> Result<i32, String>;
 
 /// Calls `check` with every served key and version.
 pub(crate) fn each_version(mut check: impl FnMut(ApiKey, i16)) {
@@ -15,8 +24,22 @@ pub(crate) fn each_version(mut check: impl FnMut(ApiKey, i16)) {
 
 /// A frame of a full request.
 pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
-    fn frame<Q: kafka_wire::KafkaRequest>(version: i16, request: &Q) -> Bytes {
-        encode_request(77, "a client", version, request).expect("the example fits its version")
+    example(key, version).0
+}
+
+/// A frame of a full request, and how its answer is read.
+pub(crate) fn example(key: ApiKey, version: i16) -> (Bytes, ReadAnswer) {
+    fn read<Q: RequestResponsePair>(version: i16, frame: Bytes) -> Result<i32, String> {
+        let (correlation_id, _) =
+            decode_response::<Q>(version, frame).map_err(|error| error.to_string())?;
+        Ok(correlation_id)
+    }
+    fn frame<Q: KafkaRequest + RequestResponsePair>(
+        version: i16,
+        request: &Q,
+    ) -> (Bytes, ReadAnswer) {
+        let frame = encode_request(77, "a client", version, request);
+        (frame.expect("the example fits its version"), read::<Q>)
     }
     match key {
         ApiKey::Produce => frame(version, &produce()),
@@ -36,7 +59,14 @@ pub(crate) fn request_frame(key: ApiKey, version: i16) -> Bytes {
         ApiKey::IncrementalAlterConfigs => frame(version, &incremental_alter_configs()),
         ApiKey::AlterPartitionReassignments => frame(version, &alter_partition_reassignments()),
         ApiKey::ListPartitionReassignments => frame(version, &list_partition_reassignments()),
-        ApiKey::ReplicaFetch => super::replica::request().encode(77, "a client").unwrap(),
+        ApiKey::DescribeLogDirs => frame(version, &describe_log_dirs()),
+        ApiKey::DescribeCluster => frame(version, &describe_cluster(version)),
+        ApiKey::DescribeProducers => frame(version, &describe_producers()),
+        ApiKey::DescribeTopicPartitions => frame(version, &describe_topic_partitions()),
+        ApiKey::ReplicaFetch => {
+            let frame = replica_fetch().encode(77, "a client").expect("the example fits");
+            (frame, |_, _| Err("followers' answers are not read here".to_owned()))
+        }
     }
 }
 
@@ -65,7 +95,11 @@ fn fetch(version: i16) -> FetchRequest {
     request.max_bytes = 1 << 20;
     request.isolation_level = 1;
     let mut topic = fetch_request::FetchTopic::default();
-    topic.topic = "orders".into();
+    if version >= 13 {
+        topic.topic_id = Uuid::from_bytes([9; 16]);
+    } else {
+        topic.topic = "orders".into();
+    }
     for index in 0..3 {
         let mut partition = fetch_request::FetchPartition::default();
         partition.partition = index;
@@ -74,15 +108,63 @@ fn fetch(version: i16) -> FetchRequest {
         if version >= 9 {
             partition.current_leader_epoch = 5;
         }
+        if version >= 12 {
+            partition.last_fetched_epoch = 4;
+        }
         topic.partitions.push(partition);
     }
     request.topics.push(topic);
     if version >= 7 {
+        (request.session_id, request.session_epoch) = (1 << 30, 7);
         let mut forgotten = fetch_request::ForgottenTopic::default();
-        forgotten.topic = "old".into();
+        if version >= 13 {
+            forgotten.topic_id = Uuid::from_bytes([8; 16]);
+        } else {
+            forgotten.topic = "old".into();
+        }
         forgotten.partitions = vec![1, 2];
         request.forgotten_topics_data.push(forgotten);
     }
+    request
+}
+
+fn describe_log_dirs() -> DescribeLogDirsRequest {
+    let mut topic = describe_log_dirs_request::DescribableLogDirTopic::default();
+    topic.topic = "orders".into();
+    topic.partitions = vec![0, 2];
+    let mut request = DescribeLogDirsRequest::default();
+    request.topics = Some(vec![topic]);
+    request
+}
+
+fn describe_cluster(version: i16) -> DescribeClusterRequest {
+    let mut request = DescribeClusterRequest::default();
+    request.include_cluster_authorized_operations = true;
+    if version >= 1 {
+        request.endpoint_type = 2;
+    }
+    request
+}
+
+fn describe_producers() -> DescribeProducersRequest {
+    let mut topic = describe_producers_request::TopicRequest::default();
+    topic.name = "orders".into();
+    topic.partition_indexes = vec![0, 2];
+    let mut request = DescribeProducersRequest::default();
+    request.topics.push(topic);
+    request
+}
+
+fn describe_topic_partitions() -> DescribeTopicPartitionsRequest {
+    let mut topic = describe_topic_partitions_request::TopicRequest::default();
+    topic.name = "orders".into();
+    let mut cursor = describe_topic_partitions_request::Cursor::default();
+    cursor.topic_name = "orders".into();
+    cursor.partition_index = 5;
+    let mut request = DescribeTopicPartitionsRequest::default();
+    request.topics.push(topic);
+    request.response_partition_limit = 100;
+    request.cursor = Some(cursor);
     request
 }
 
@@ -298,4 +380,35 @@ fn incremental_alter_configs() -> IncrementalAlterConfigsRequest {
     }
     request.resources.push(resource);
     request
+}
+
+pub(crate) fn replica_fetch() -> ReplicaFetchRequest {
+    let introduced = |index, topic: &str, partition| IntroducedPartition {
+        index,
+        topic: TopicName::new(topic).unwrap(),
+        partition,
+        incarnation: Incarnation { topic_id: TopicId([7; 16]), czxid: 0x1_0000_0002 },
+    };
+    let position = |index, last_epoch| PartitionPosition {
+        index,
+        leader_epoch: LeaderEpoch(4),
+        last_epoch,
+        log_end: Offset(1 << 40),
+        flushed: Offset(12),
+        log_start: Offset(3),
+    };
+    ReplicaFetchRequest {
+        cluster_id: ClusterId::from_bytes([1; 16]),
+        follower: BrokerId(2),
+        broker_epoch: BrokerEpoch(0x2_0000_0001),
+        max_wait_ms: 500,
+        min_bytes: 1,
+        max_bytes: 10 << 20,
+        partition_max_bytes: 1 << 20,
+        full: true,
+        overtakes: true,
+        forgotten: vec![5, 6],
+        introduced: vec![introduced(0, "orders", 3), introduced(9, &"x".repeat(249), i32::MAX)],
+        positions: vec![position(0, Some(LeaderEpoch(4))), position(9, None)],
+    }
 }

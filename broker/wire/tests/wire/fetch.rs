@@ -1,9 +1,10 @@
 //! The Fetch response in segments against the generated encoder.
 
-use barnabas_types::{BrokerId, LeaderEpoch, Offset};
-use barnabas_wire::messages::{FetchResponse, fetch_response};
+use barnabas_types::{BrokerId, LeaderEpoch, Offset, TopicId};
+use barnabas_wire::messages::{FetchResponse, Uuid, fetch_response};
 use barnabas_wire::{
-    FetchReply, FetchReplyPartition, FetchReplyTopic, Records, ReplyError, Segment, reply,
+    FetchReply, FetchReplyPartition, FetchReplyTopic, NodeEndpoint, Records, ReplyError, Segment,
+    reply,
 };
 use bytes::Bytes;
 
@@ -43,17 +44,33 @@ fn example() -> FetchReply<'static> {
     FetchReply {
         throttle_time_ms: 3,
         error_code: 0,
+        session_id: 1 << 30,
         topics: vec![
             FetchReplyTopic {
                 name: "first",
+                id: TopicId([1; 16]),
                 partitions: (0..8).map(|i| partition(i as i32, Some(i))).collect(),
             },
-            FetchReplyTopic { name: "empty", partitions: Vec::new() },
+            FetchReplyTopic { name: "empty", ..FetchReplyTopic::default() },
             FetchReplyTopic {
                 name: "errors",
+                id: TopicId([2; 16]),
                 partitions: vec![misled, partition(1, None), diverging, both, zero, defaults],
             },
-            FetchReplyTopic { name: "last", partitions: vec![partition(0, Some(2))] },
+            FetchReplyTopic {
+                name: "last",
+                id: TopicId([0xff; 16]),
+                partitions: vec![partition(0, Some(2))],
+            },
+        ],
+        node_endpoints: vec![
+            NodeEndpoint { broker: BrokerId(3), host: "h".repeat(130), port: 9092, rack: None },
+            NodeEndpoint {
+                broker: BrokerId(0),
+                host: String::new(),
+                port: -1,
+                rack: Some("r".into()),
+            },
         ],
     }
 }
@@ -63,9 +80,19 @@ fn generated(of: &FetchReply<'_>, version: i16) -> FetchResponse {
     let mut response = FetchResponse::default();
     response.throttle_time_ms = of.throttle_time_ms;
     response.error_code = of.error_code;
+    if version >= 7 {
+        response.session_id = of.session_id;
+    }
+    if version >= 16 {
+        response.node_endpoints = of.node_endpoints.iter().map(generated_endpoint).collect();
+    }
     for topic in &of.topics {
         let mut out = fetch_response::FetchableTopicResponse::default();
-        out.topic = topic.name.into();
+        if version >= 13 {
+            out.topic_id = Uuid::from_bytes(topic.id.0);
+        } else {
+            out.topic = topic.name.into();
+        }
         for partition in &topic.partitions {
             let mut data = fetch_response::PartitionData::default();
             data.partition_index = partition.index;
@@ -95,9 +122,18 @@ fn generated(of: &FetchReply<'_>, version: i16) -> FetchResponse {
     response
 }
 
+fn generated_endpoint(of: &NodeEndpoint) -> fetch_response::NodeEndpoint {
+    let mut endpoint = fetch_response::NodeEndpoint::default();
+    endpoint.node_id = of.broker.0;
+    endpoint.host = of.host.as_str().into();
+    endpoint.port = of.port;
+    endpoint.rack = of.rack.as_deref().map(Into::into);
+    endpoint
+}
+
 #[test]
 fn the_segments_joined_are_the_generated_bytes_at_every_version() {
-    for version in 4..=12 {
+    for version in 4..=17 {
         for of in [FetchReply::default(), example()] {
             let segments = of.write(21, version).unwrap();
             let joined = segments.join(|slot| Some(record_bytes(slot))).unwrap();
@@ -110,7 +146,7 @@ fn the_segments_joined_are_the_generated_bytes_at_every_version() {
 #[test]
 fn an_error_of_the_whole_request_is_written_from_version_7_on() {
     let of = FetchReply { error_code: 70, ..FetchReply::default() };
-    for version in 7..=12 {
+    for version in 7..=17 {
         let joined = of.write(1, version).unwrap().join(|_| None).unwrap();
         assert_eq!(joined, reply(1, version, &generated(&of, version)).unwrap(), "{version}");
     }
@@ -133,24 +169,24 @@ fn records_are_not_in_the_bytes_but_in_their_slots() {
         .iter()
         .map(|part| if let Segment::Bytes(bytes) = part { bytes.len() } else { 0 })
         .sum();
-    assert!(heads < 1000, "{heads}");
+    assert!(heads < 1200, "{heads}");
     assert_eq!(segments.join(|_| Some(Bytes::from_static(b"wrong"))), None);
 }
 
 #[test]
 fn what_does_not_fit_is_an_error() {
-    assert!(matches!(example().write(1, 13), Err(ReplyError::NotServed { key: 1, version: 13 })));
+    assert!(matches!(example().write(1, 18), Err(ReplyError::NotServed { key: 1, version: 18 })));
     assert!(matches!(example().write(1, 3), Err(ReplyError::NotServed { .. })));
     let long = "x".repeat(40_000);
     let named = FetchReply {
-        topics: vec![FetchReplyTopic { name: &long, partitions: Vec::new() }],
+        topics: vec![FetchReplyTopic { name: &long, ..FetchReplyTopic::default() }],
         ..FetchReply::default()
     };
     assert!(matches!(named.write(1, 4), Err(ReplyError::FieldTooLong { field: "topic", .. })));
     let mut great = partition(0, None);
     great.records = Records::Segment { slot: 0, len: i32::MAX as usize - 10 };
     let of = FetchReply {
-        topics: vec![FetchReplyTopic { name: "t", partitions: vec![great] }],
+        topics: vec![FetchReplyTopic { partitions: vec![great], ..FetchReplyTopic::default() }],
         ..FetchReply::default()
     };
     assert!(matches!(of.write(1, 12), Err(ReplyError::FrameTooLong { .. })));

@@ -3,6 +3,7 @@
 use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, peek, split};
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::damage::Random;
 use super::examples::{each_version, request_frame};
 
 /// A frame with a null client id and `body`.
@@ -45,7 +46,7 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         [&fetch_v11_head[..], &[0; 4], &[0xff; 4], &[0, 0, 0, 1, 0, 1, b't'], &MAX].concat();
     let fifty_million =
         [&[0xff, 0xff, 0, 1, 0, 0, 0, 1][..], &50_000_000_i32.to_be_bytes()].concat();
-    let table: [(ApiKey, i16, Vec<u8>); 20] = [
+    let table: [(ApiKey, i16, Vec<u8>); 23] = [
         (ApiKey::Produce, 8, produce_v8),
         (ApiKey::Produce, 9, produce_v9),
         (ApiKey::Produce, 8, produce_nested),
@@ -66,6 +67,9 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         (ApiKey::IncrementalAlterConfigs, 1, varint_max.to_vec()),
         (ApiKey::AlterPartitionReassignments, 0, [&[0, 0, 0, 1][..], &varint_max[..]].concat()),
         (ApiKey::ListPartitionReassignments, 0, [&[0, 0, 0, 1][..], &varint_max[..]].concat()),
+        (ApiKey::DescribeLogDirs, 1, MAX.to_vec()),
+        (ApiKey::DescribeProducers, 0, varint_max.to_vec()),
+        (ApiKey::DescribeTopicPartitions, 0, varint_max.to_vec()),
     ];
     for (key, version, body) in table {
         let error = read(frame(key, version, &body)).expect_err("an unbacked count");
@@ -165,6 +169,10 @@ fn each_key_has_its_own_frame_limit() {
         (ApiKey::CreatePartitions, 0, 1024 * 1024),
         (ApiKey::ElectLeaders, 0, 1024 * 1024),
         (ApiKey::IncrementalAlterConfigs, 0, 1024 * 1024),
+        (ApiKey::DescribeLogDirs, 1, 1024 * 1024),
+        (ApiKey::DescribeCluster, 0, 64 * 1024),
+        (ApiKey::DescribeProducers, 0, 1024 * 1024),
+        (ApiKey::DescribeTopicPartitions, 0, 1024 * 1024),
         (ApiKey::ReplicaFetch, 0, 3000),
     ];
     for (key, version, max) in table {
@@ -201,41 +209,6 @@ fn split_wants_exactly_one_frame() {
     let mut longer = BytesMut::from(&whole[..]);
     longer.put_u8(0);
     assert!(matches!(split(longer.freeze()), Err(FrameError::NotOneFrame { .. })));
-}
-
-/// A small generator (xorshift), so that a failing round can be repeated.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    /// Damages a body: cut, flip a bit, overwrite with great numbers, double a byte, or all random.
-    pub(crate) fn damage(&mut self, body: &mut Vec<u8>) {
-        let at = self.below(body.len());
-        match self.below(6) {
-            0 => body.truncate(at),
-            1 if !body.is_empty() => body[at] ^= 1 << self.below(8),
-            2 => body.iter_mut().skip(at).take(4).for_each(|byte| *byte = 0xff),
-            3 => {
-                let great = [0x7f, 0xff, 0xff, 0xff];
-                body.iter_mut().skip(at).zip(great).for_each(|(byte, new)| *byte = new);
-            }
-            4 if !body.is_empty() => body.insert(at, body[at]),
-            _ => {
-                let length = self.below(200);
-                *body = (0..length).map(|_| self.next() as u8).collect();
-            }
-        }
-    }
 }
 
 #[test]

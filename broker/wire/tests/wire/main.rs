@@ -1,5 +1,6 @@
 //! The wire crate from outside: valid, hostile and golden bytes.
 
+mod damage;
 mod examples;
 mod fetch;
 mod golden;

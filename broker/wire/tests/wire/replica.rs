@@ -1,47 +1,15 @@
 //! The replica fetch, both ways.
 
-use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterId, Incarnation, LeaderEpoch, Offset, TopicId, TopicName,
-};
+use barnabas_types::{BrokerId, ClusterId, LeaderEpoch, Offset};
 use barnabas_wire::{
-    ApiKey, FrameError, IntroducedPartition, PARTITION_INDEX_MAX, PartitionPosition, PositionEcho,
-    RecordSlot, ReplicaFetchOutcome, ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest,
-    ReplicaFetchResponse, ReplyError, Request, Segment, response_len, split,
+    ApiKey, FrameError, PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome,
+    ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse,
+    ReplyError, Request, Segment, response_len, split,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::hostile::Random;
-
-pub(crate) fn request() -> ReplicaFetchRequest {
-    let introduced = |index, topic: &str, partition| IntroducedPartition {
-        index,
-        topic: TopicName::new(topic).unwrap(),
-        partition,
-        incarnation: Incarnation { topic_id: TopicId([7; 16]), czxid: 0x1_0000_0002 },
-    };
-    let position = |index, last_epoch| PartitionPosition {
-        index,
-        leader_epoch: LeaderEpoch(4),
-        last_epoch,
-        log_end: Offset(1 << 40),
-        flushed: Offset(12),
-        log_start: Offset(3),
-    };
-    ReplicaFetchRequest {
-        cluster_id: ClusterId::from_bytes([1; 16]),
-        follower: BrokerId(2),
-        broker_epoch: BrokerEpoch(0x2_0000_0001),
-        max_wait_ms: 500,
-        min_bytes: 1,
-        max_bytes: 10 << 20,
-        partition_max_bytes: 1 << 20,
-        full: true,
-        overtakes: true,
-        forgotten: vec![5, 6],
-        introduced: vec![introduced(0, "orders", 3), introduced(9, &"x".repeat(249), i32::MAX)],
-        positions: vec![position(0, Some(LeaderEpoch(4))), position(9, None)],
-    }
-}
+use super::damage::Random;
+use super::examples::replica_fetch as request;
 
 fn records(slot: usize) -> Bytes {
     Bytes::from(vec![slot as u8; 100 + slot])

@@ -31,7 +31,7 @@ fn round_trip<Q: RequestResponsePair>(
 #[test]
 fn produce_fetch_and_offsets_are_written_at_every_version() {
     round_trip::<ProduceRequest>(ApiKey::Produce, produce, ProduceResponse::default);
-    round_trip::<FetchRequest>(ApiKey::Fetch, |_| fetch(), FetchResponse::default);
+    round_trip::<FetchRequest>(ApiKey::Fetch, fetch, FetchResponse::default);
     round_trip::<ListOffsetsRequest>(
         ApiKey::ListOffsets,
         list_offsets,
@@ -71,6 +71,77 @@ fn metadata_topics_and_versions_are_written_at_every_version() {
         ApiKey::DeleteRecords,
         |_| delete_records(),
         DeleteRecordsResponse::default,
+    );
+}
+
+#[test]
+fn descriptions_are_written_at_every_version() {
+    round_trip::<DescribeLogDirsRequest>(
+        ApiKey::DescribeLogDirs,
+        |version| {
+            use describe_log_dirs_response::*;
+            let mut topic = DescribeLogDirsTopic::default();
+            topic.name = "orders".into();
+            let mut partition = DescribeLogDirsPartition::default();
+            partition.partition_size = 1 << 40;
+            topic.partitions.push(partition);
+            let mut result = DescribeLogDirsResult::default();
+            result.log_dir = "/d".into();
+            result.topics.push(topic);
+            if version >= 4 {
+                (result.total_bytes, result.usable_bytes) = (9, 7);
+            }
+            let mut response = DescribeLogDirsResponse::default();
+            response.results.push(result);
+            response
+        },
+        DescribeLogDirsResponse::default,
+    );
+    round_trip::<DescribeClusterRequest>(
+        ApiKey::DescribeCluster,
+        |_| {
+            let mut broker = describe_cluster_response::DescribeClusterBroker::default();
+            broker.host = "h".into();
+            let mut response = DescribeClusterResponse::default();
+            response.error_message = Some("why".into());
+            response.cluster_id = "c".into();
+            response.brokers.push(broker);
+            response.cluster_authorized_operations = 8096;
+            response
+        },
+        DescribeClusterResponse::default,
+    );
+    round_trip::<DescribeProducersRequest>(
+        ApiKey::DescribeProducers,
+        |_| {
+            use describe_producers_response::*;
+            let mut partition = PartitionResponse::default();
+            partition.error_message = Some("why".into());
+            partition.active_producers.push(ProducerState::default());
+            let mut topic = TopicResponse::default();
+            topic.partitions.push(partition);
+            let mut response = DescribeProducersResponse::default();
+            response.topics.push(topic);
+            response
+        },
+        DescribeProducersResponse::default,
+    );
+    round_trip::<DescribeTopicPartitionsRequest>(
+        ApiKey::DescribeTopicPartitions,
+        |_| {
+            use describe_topic_partitions_response::*;
+            let mut partition = DescribeTopicPartitionsResponsePartition::default();
+            partition.replica_nodes = vec![1, 2];
+            partition.eligible_leader_replicas = Some(Vec::new());
+            let mut topic = DescribeTopicPartitionsResponseTopic::default();
+            topic.name = Some("orders".into());
+            topic.partitions.push(partition);
+            let mut response = DescribeTopicPartitionsResponse::default();
+            response.topics.push(topic);
+            response.next_cursor = Some(Cursor::default());
+            response
+        },
+        DescribeTopicPartitionsResponse::default,
     );
 }
 
@@ -222,8 +293,8 @@ fn a_field_that_the_version_cannot_carry_is_an_error_with_key_version_and_field(
 
 #[test]
 fn nothing_is_written_at_a_version_that_is_not_served() {
-    let expected = ReplyError::NotServed { key: 3, version: 13 };
-    assert_eq!(reply(1, 13, &metadata(12)), Err(expected));
+    let expected = ReplyError::NotServed { key: 3, version: 14 };
+    assert_eq!(reply(1, 14, &metadata(12)), Err(expected));
     let heartbeat = kafka_wire::HeartbeatResponse::default();
     assert_eq!(reply(1, 0, &heartbeat), Err(ReplyError::NotServed { key: 12, version: 0 }));
 }
@@ -242,15 +313,27 @@ fn produce(version: i16) -> ProduceResponse {
     if version >= 5 {
         partition.log_start_offset = 4;
     }
+    if version >= 10 {
+        partition.current_leader.leader_id = 2;
+        partition.current_leader.leader_epoch = 9;
+        let mut endpoint = produce_response::NodeEndpoint::default();
+        endpoint.node_id = 2;
+        endpoint.host = "h".into();
+        response.node_endpoints.push(endpoint);
+    }
     topic.partition_responses.push(partition);
     response.responses.push(topic);
     response
 }
 
-fn fetch() -> FetchResponse {
+fn fetch(version: i16) -> FetchResponse {
     let mut response = FetchResponse::default();
     let mut topic = fetch_response::FetchableTopicResponse::default();
-    topic.topic = "orders".into();
+    if version >= 13 {
+        topic.topic_id = Uuid::from_bytes([3; 16]);
+    } else {
+        topic.topic = "orders".into();
+    }
     let mut partition = fetch_response::PartitionData::default();
     partition.high_watermark = 9;
     partition.records = Some(Bytes::from_static(b"records"));

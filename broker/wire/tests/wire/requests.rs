@@ -18,14 +18,18 @@ fn every_request_is_read_whole_at_every_version() {
         let request = Request::decode(&frame).unwrap_or_else(|e| panic!("{key} {version}: {e}"));
         let shown = format!("{request:?}");
         assert!(shown.starts_with(key.name()), "{key} {version}: {shown}");
-        let has_topic = !matches!(key, ApiKey::ApiVersions | ApiKey::InitProducerId);
+        let has_topic = match key {
+            ApiKey::ApiVersions | ApiKey::InitProducerId | ApiKey::DescribeCluster => false,
+            ApiKey::Fetch => version < 13,
+            _ => true,
+        };
         assert_eq!(shown.contains("orders"), has_topic, "{key} {version}: {shown}");
     });
 }
 
 #[test]
 fn produce_is_read_as_the_generated_decoder_reads_it() {
-    for version in 3..=9 {
+    for version in 3..=11 {
         let frame = split(request_frame(ApiKey::Produce, version)).unwrap();
         let ours = Request::decode(&frame).unwrap();
         let theirs = ProduceRequest::decode_from_bytes(
@@ -71,7 +75,7 @@ fn produce_below_3_is_advertised_but_closes_the_connection() {
         bytes.put_i32(10);
         bytes.put_slice(&[0, 0, 0, version as u8, 0, 0, 0, 1, 0xff, 0xff]);
         let expected =
-            FrameError::VersionNotServed { key: ApiKey::Produce, version, min: 3, max: 9 };
+            FrameError::VersionNotServed { key: ApiKey::Produce, version, min: 3, max: 11 };
         assert_eq!(peek(&bytes, &FrameLimits::default()), Err(expected.clone()));
         assert_eq!(split(bytes.freeze()), Err(expected));
     }
@@ -79,7 +83,7 @@ fn produce_below_3_is_advertised_but_closes_the_connection() {
 
 #[test]
 fn api_versions_of_an_unknown_version_is_answered_without_its_body() {
-    for version in [4_i16, 5, 99, i16::MAX] {
+    for version in [5_i16, 6, 99, i16::MAX] {
         let mut bytes = BytesMut::new();
         // Header version 2: the client id still has a two-byte length, then a tag section; the body is of the future.
         bytes.put_i32(8 + 2 + 1 + 1 + 3);
@@ -96,7 +100,7 @@ fn api_versions_of_an_unknown_version_is_answered_without_its_body() {
 
 #[test]
 fn keys_that_are_not_served_close_the_connection() {
-    for key in [4_i16, 8, 10, 11, 60, 71, 75, 32000, -1, i16::MIN] {
+    for key in [4_i16, 65, 68, 71, 32000, -1, i16::MIN] {
         let mut bytes = BytesMut::new();
         bytes.put_i32(10);
         bytes.put_i16(key);

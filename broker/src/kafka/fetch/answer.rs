@@ -1,0 +1,66 @@
+//! From what a fetch found to the bytes of its answer.
+
+use barnabas_types::{Condition, TopicName};
+use barnabas_wire::{FetchReply, FetchReplyPartition, FetchReplyTopic, Records};
+use bytes::Bytes;
+
+use super::super::{error_code, leader_hints};
+use super::look::{Found, Topic};
+use crate::connection::replica_session::splice;
+use crate::node::Node;
+
+/// How the answer is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) version: i16,
+    pub(super) correlation_id: i32,
+}
+
+impl Form {
+    /// An answer that is an error as a whole.
+    pub(super) fn error(self, error_code: i16) -> Result<Vec<Bytes>, String> {
+        finish(&FetchReply { error_code, ..FetchReply::default() }, self, &[])
+    }
+
+    /// Reads the ranges (no lock is held any more) and writes the answer. What cannot be read is an error of its partition,
+    /// not of the others.
+    pub(super) fn write(
+        self,
+        node: &Node,
+        found: &Found,
+        session_id: i32,
+    ) -> Result<Vec<Bytes>, String> {
+        let mut ranges = Vec::with_capacity(found.ranges.len());
+        for range in &found.ranges {
+            let mut bytes = Vec::new();
+            ranges.push(range.read_into(&mut bytes).map(|()| Bytes::from(bytes)));
+        }
+        let readable = |topic: &Topic, reply: &FetchReplyPartition| {
+            let Records::Segment { slot, .. } = reply.records else { return *reply };
+            let Some(Err(error)) = ranges.get(slot) else { return *reply };
+            let (partition, topic) = (reply.index, topic.known_as(node));
+            let topic = topic.as_ref().map_or("", TopicName::as_str);
+            tracing::error!(target: "request", %topic, partition, %error, "a log cannot be read");
+            FetchReplyPartition::error(partition, error_code(&Condition::KafkaStorageError))
+        };
+        let topics = found
+            .topics
+            .iter()
+            .map(|(topic, replies)| {
+                let partitions = replies.iter().map(|reply| readable(topic, reply)).collect();
+                FetchReplyTopic { name: topic.name(), id: topic.id(), partitions }
+            })
+            .collect();
+        let ranges: Vec<Bytes> = ranges.into_iter().map(Result::unwrap_or_default).collect();
+        let node_endpoints = leader_hints::endpoints(&node.view, found.hinted());
+        let reply =
+            FetchReply { throttle_time_ms: 0, error_code: 0, session_id, topics, node_endpoints };
+        finish(&reply, self, &ranges)
+    }
+}
+
+fn finish(reply: &FetchReply<'_>, form: Form, ranges: &[Bytes]) -> Result<Vec<Bytes>, String> {
+    let segments =
+        reply.write(form.correlation_id, form.version).map_err(|error| error.to_string())?;
+    Ok(splice(segments.parts, ranges))
+}

@@ -1,0 +1,151 @@
+//! What consumers read of a partition, and how they hear of more.
+
+use std::sync::Arc;
+
+use barnabas_log::{ProducerBatch, ReadRange};
+use barnabas_replica::{ConsumerView, Role};
+use barnabas_types::{Condition, LeaderEpoch, Offset};
+
+use super::hosted::{Hosted, WATCHERS_MAX};
+use super::inner::Inner;
+use super::ready::Ready;
+
+/// What a consumer wants to read of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConsumerRead {
+    /// From this offset on, inclusive.
+    pub from: Offset,
+    /// The leader epoch that it knows, if it says so (KIP-320).
+    pub current_leader_epoch: Option<LeaderEpoch>,
+    /// The epoch of the last record that it has read, if it says so (KIP-595).
+    pub last_fetched_epoch: Option<LeaderEpoch>,
+    /// Most bytes; 0: none. A single batch may be larger.
+    pub max_bytes: usize,
+}
+
+impl ConsumerRead {
+    /// From `from` on, by who says nothing about epochs.
+    #[must_use]
+    pub fn at(from: Offset, max_bytes: usize) -> Self {
+        Self { from, current_leader_epoch: None, last_fetched_epoch: None, max_bytes }
+    }
+}
+
+/// A range of a partition that may be read after the lock is released.
+pub struct ReadSlice {
+    /// What the partition looked like at that instant.
+    pub view: ConsumerView,
+    /// The bytes, if there are any.
+    pub range: Option<ReadRange>,
+    /// The consumer has read records that this log does not have: the largest epoch here that is not above its last one, and
+    /// that epoch's exclusive end (KIP-595). There is no range then.
+    pub diverging: Option<(LeaderEpoch, Offset)>,
+    /// The watcher has been left here, or was there already.
+    pub watched: bool,
+}
+
+impl Hosted {
+    /// What a consumer may read: one snapshot of view and range. `watcher` is told of the next news after it.
+    ///
+    /// # Errors
+    /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`, also if the consumer's last epoch is one that this log never had.
+    pub fn read_for_consumer(
+        &self,
+        read: &ConsumerRead,
+        watcher: Option<(&Arc<Ready>, u32)>,
+    ) -> Result<ReadSlice, Condition> {
+        let mut inner = self.lock();
+        let view = inner.replica.consumer_view(read.current_leader_epoch)?;
+        let out_of_range = Condition::OffsetOutOfRange {
+            asked: read.from,
+            start: view.log_start,
+            end: view.high_watermark,
+        };
+        if read.from < view.log_start {
+            return Err(out_of_range);
+        }
+        let diverging = match read.last_fetched_epoch {
+            Some(last) => inner.diverging(read.from, last).map_err(|()| out_of_range.clone())?,
+            None => None,
+        };
+        if diverging.is_none() && read.from > view.log_end {
+            return Err(out_of_range);
+        }
+        let wanted = diverging.is_none() && read.from < view.high_watermark && read.max_bytes > 0;
+        let range = if wanted {
+            inner
+                .log
+                .read_kept(read.from, view.high_watermark, read.max_bytes)
+                .map_err(|_| Condition::KafkaStorageError)?
+        } else {
+            None
+        };
+        let watched = watcher.is_some_and(|(ready, index)| inner.watch(ready, index));
+        Ok(ReadSlice { view, range, diverging, watched })
+    }
+
+    /// Bytes of the log's files, and how far its end is behind the HW.
+    pub fn size_and_lag(&self) -> (u64, i64) {
+        let inner = self.lock();
+        let lag = inner.replica.high_watermark().0 - inner.log.log_end().0;
+        (inner.log.size_bytes(), lag.max(0))
+    }
+
+    /// What is remembered of idempotent producers: by producer id, the batches of each oldest first.
+    ///
+    /// # Errors
+    /// Not the leader.
+    pub fn producers(&self) -> Result<Vec<ProducerBatch>, Condition> {
+        let inner = self.lock();
+        match inner.replica.role() {
+            Role::Leader { .. } => Ok(inner.log.producer_batches().collect()),
+            _ => Err(Condition::NotLeaderOrFollower),
+        }
+    }
+
+    /// The session's entry is over, or the session: no news for it any more.
+    pub fn unwatch(&self, ready: &Arc<Ready>, index: u32) {
+        self.lock().watchers.retain(|(r, i)| !(Arc::ptr_eq(r, ready) && *i == index));
+        ready.unwatched(index);
+    }
+
+    /// Fetch sessions of clients that want news.
+    #[cfg(test)]
+    pub(crate) fn watchers(&self) -> usize {
+        self.lock().watchers.len()
+    }
+}
+
+impl Inner {
+    /// Whether a consumer whose last record below `from` is of epoch `last` has read what is not in this log: the largest epoch
+    /// here that is not above `last`, and its exclusive end. `Err`: `last` is newer than all that this log ever knew.
+    fn diverging(
+        &self,
+        from: Offset,
+        last: LeaderEpoch,
+    ) -> Result<Option<(LeaderEpoch, Offset)>, ()> {
+        let epochs = self.replica.epochs();
+        if epochs.latest().is_some_and(|latest| last > latest) {
+            return Err(());
+        }
+        let (epoch, end) = match epochs.end_offset_for(last, self.replica.log_end()) {
+            Some(found) => found,
+            // Of an epoch whose records are all deleted: it ended where the first that is left begins, at the latest.
+            None => match epochs.entries().first() {
+                Some(first) => (last, first.start_offset),
+                None => return Ok(None),
+            },
+        };
+        Ok((epoch < last || end < from).then_some((epoch, end)))
+    }
+
+    fn watch(&mut self, ready: &Arc<Ready>, index: u32) -> bool {
+        if self.watchers.len() >= WATCHERS_MAX {
+            return self.watchers.iter().any(|(r, i)| Arc::ptr_eq(r, ready) && *i == index);
+        }
+        if ready.watch(index) {
+            self.watchers.push((ready.clone(), index));
+        }
+        true
+    }
+}
