@@ -60,12 +60,19 @@ async fn an_append_wakes_the_waiting_fetch() -> Outcome<()> {
     python("latency.py", &[&cluster.bootstrap()]).map(drop)
 }
 
-/// Runs a script of `tests/clients` with a Python that has confluent-kafka; what it printed.
-pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<String> {
+/// A script of `tests/clients`, to be run with a Python that has confluent-kafka.
+pub(super) fn python_command(script: &str) -> Command {
     let python =
         std::env::var_os("BARNABAS_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    let output = Command::new(&python).arg(&script).args(arguments).output()?;
+    let mut command = Command::new(python);
+    command.arg(script);
+    command
+}
+
+/// Runs a script of `tests/clients` with a Python that has confluent-kafka; what it printed.
+pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<String> {
+    let output = python_command(script).args(arguments).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let needs = "run ./tests/run, which installs confluent-kafka, or set BARNABAS_PYTHON";
     assert!(!said.contains("ModuleNotFoundError"), "{said}\n{needs}");

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::damage::Random;
+use super::examples::{each_version, request_frame};
 use barnabas_tests::Outcome;
 use barnabas_tests::cluster::{Cluster, Options, usage};
 use barnabas_tests::kcat;
@@ -12,7 +14,10 @@ use tokio::net::TcpStream;
 /// How much a broker may grow under all that is sent here.
 const GROWTH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const CLOSE_MAX: Duration = Duration::from_secs(20);
-const RANDOM_FRAMES: u64 = 3_000;
+/// Damaged and random frames, `BARNABAS_HOSTILE_FRAMES` for a longer run by hand.
+const FRAMES: usize = 3_000;
+/// Frames between two questions whether others are served.
+const FRAMES_A_LOOK: usize = 1_000;
 
 /// A frame with header version 1: length, key, version, correlation id, null client id, body.
 fn frame(key: i16, version: i16, body: &[u8]) -> Vec<u8> {
@@ -79,21 +84,56 @@ async fn answered(address: SocketAddr, bytes: &[u8]) -> Outcome<usize> {
     Ok(tokio::time::timeout(CLOSE_MAX, exchange).await??)
 }
 
-/// xorshift64: the same bytes in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+/// Frames of every key and version that is served, and of some that are not, each damaged or all random. Some of them are
+/// sound enough to be answered; in any case the connection ends with its client.
+async fn damaged_frames(cluster: &Cluster, kafka: SocketAddr) -> Outcome<()> {
+    let given = std::env::var("BARNABAS_HOSTILE_FRAMES").ok().and_then(|text| text.parse().ok());
+    let frames: usize = given.unwrap_or(FRAMES);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut examples = Vec::new();
+    each_version(|key, version| examples.push((key, version)));
+    for n in 0..frames {
+        let (key, version) = examples[n % examples.len()];
+        let mut bytes = request_frame(key, version).to_vec();
+        match random.below(4) {
+            0 => {
+                let body: Vec<u8> =
+                    (0..random.below(200)).map(|_| random.next().to_le_bytes()[0]).collect();
+                let key = i16::try_from(random.below(80))?;
+                bytes = frame(key, i16::try_from(random.below(20))?, &body);
+            }
+            1 => random.damage(&mut bytes),
+            _ => {
+                // The head stays whole, so that the damage reaches the decoders of the body.
+                let mut body = bytes.split_off(20.min(bytes.len()));
+                random.damage(&mut body);
+                bytes.extend_from_slice(&body);
+                let size = u32::try_from(bytes.len() - 4)?;
+                bytes[..4].copy_from_slice(&size.to_be_bytes());
+            }
+        }
+        let mut stream = TcpStream::connect(kafka).await?;
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.shutdown().await;
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "not closed after frame {n}: {key} {version}, {bytes:?}");
+        if n % FRAMES_A_LOOK == 0 {
+            kcat::metadata(&cluster.bootstrap(), None)?;
+        }
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_frames_close_the_connection_in_bounded_memory() -> Outcome<()> {
-    let mut cluster = Cluster::start(Options { brokers: 1, ..Options::default() }).await?;
+    let mut cluster = Cluster::start(Options {
+        brokers: 1,
+        // A damaged name is no reason to make a topic.
+        config: "auto.create.topics.enable: false\n".to_owned(),
+        ..Options::default()
+    })
+    .await?;
     let kafka: SocketAddr = cluster.broker(1).config().listener.to_string().parse()?;
     let pid = cluster.broker(1).pid()?;
     let (before, _) = usage(pid)?;
@@ -134,19 +174,7 @@ async fn hostile_frames_close_the_connection_in_bounded_memory() -> Outcome<()> 
         assert_eq!(until_closed(kafka, &bytes).await?, 0, "length {length}");
     }
 
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for _ in 0..RANDOM_FRAMES {
-        let body: Vec<u8> =
-            (0..random.next() % 200).map(|_| random.next().to_le_bytes()[0]).collect();
-        let key = i16::try_from(random.next() % 50)?;
-        let version = i16::try_from(random.next() % 13)?;
-        let mut stream = TcpStream::connect(kafka).await?;
-        let _ = stream.write_all(&frame(key, version, &body)).await;
-        let _ = stream.shutdown().await;
-        let mut rest = Vec::new();
-        let closed = tokio::time::timeout(CLOSE_MAX, stream.read_to_end(&mut rest)).await;
-        assert!(closed.is_ok(), "not closed after key {key}, version {version}, {body:?}");
-    }
+    damaged_frames(&cluster, kafka).await?;
 
     // Sound requests, and as large as may be: they take neither minutes nor a multiple of memory.
     assert!(answered(kafka, &many_cancellations()).await? < 16 * 1024 * 1024);

@@ -1,5 +1,10 @@
 //! What the end-to-end tests share.
 
+#[path = "../../../broker/wire/tests/wire/damage.rs"]
+mod damage;
+#[path = "../../../broker/wire/tests/wire/examples.rs"]
+mod examples;
+
 mod bad_input;
 #[cfg(target_os = "linux")]
 mod churn;
@@ -33,6 +38,7 @@ mod shim;
 mod shutdown;
 #[cfg(target_os = "linux")]
 mod soak;
+mod versions;
 mod zombie;
 
 use std::time::Duration;

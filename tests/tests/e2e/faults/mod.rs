@@ -1,7 +1,8 @@
 //! Faults that clusters of this kind really had, each as its smallest scenario, judged by all oracles (`src/oracles`).
 //!
 //! Letters and numbers are those of a public collection of Kafka's and its kin's faults: A election and fencing of the controller,
-//! B in-sync replicas and leaders, C high watermarks and truncation, E producers. `BARNABAS_ROUNDS=N` repeats each fault N times
+//! B in-sync replicas and leaders, C high watermarks and truncation, E producers, G what clients are
+//! told. `BARNABAS_ROUNDS=N` repeats each fault N times
 //! as often as the usual run does.
 
 mod a_controller;
@@ -13,6 +14,7 @@ mod c_epochs;
 mod c_readers;
 mod e_isolated;
 mod e_producers;
+mod g_clients;
 
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::Options;
