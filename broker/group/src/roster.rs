@@ -9,6 +9,7 @@ use barnabas_types::Now;
 
 use crate::event::{Join, Moment, Protocol, Waiter};
 use crate::record::MemberMetadata;
+use crate::settings::REBALANCE_TIMEOUT_MIN_MS;
 
 /// One member.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,8 +184,10 @@ impl Roster {
         self.members.values().filter(|member| member.join.is_some()).count()
     }
 
+    /// The longest that a member asks for.
     pub(crate) fn rebalance_timeout_ms(&self) -> u64 {
-        self.members.values().map(|member| ms(member.rebalance_timeout_ms)).max().unwrap_or(0)
+        let asked = self.members.values().map(|member| ms(member.rebalance_timeout_ms));
+        asked.fold(REBALANCE_TIMEOUT_MIN_MS, u64::max)
     }
 
     /// Whether one of these protocols is supported by all members but `except`, whose they are to be.

@@ -33,6 +33,10 @@ pub const APPEND_BYTES_MAX: usize = 256 << 10;
 /// How long the first join of a member waits at most: its client may have given up and come back as another member.
 pub const NEW_MEMBER_JOIN_TIMEOUT_MS: u64 = 300_000;
 
+/// A rebalance waits at least so long, whatever its members ask for: one that waits for nothing would begin again and
+/// again while a static member is away.
+pub const REBALANCE_TIMEOUT_MIN_MS: u64 = 1_000;
+
 /// After a failed write that no client waits for, it is tried again so much later.
 pub const WRITE_RETRY_MS: u64 = 1_000;
 

@@ -168,12 +168,14 @@ impl Table {
         }
     }
 
-    /// Does what is due by now.
+    /// Does what is due by now, once for each group: what that makes due at once waits for the next step, so that no
+    /// group can hold up the others.
     pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
-        while let Some((at, _)) = self.timers.first()
-            && *at <= turn.moment.now
-            && let Some((_, id)) = self.timers.pop_first()
-        {
+        let mut due = Vec::new();
+        while self.timers.first().is_some_and(|(at, _)| *at <= turn.moment.now) {
+            due.extend(self.timers.pop_first().map(|(_, id)| id));
+        }
+        for id in due {
             if let Some(group) = self.groups.get_mut(&id) {
                 group.timer = None;
                 group.tick(turn);

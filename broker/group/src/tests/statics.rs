@@ -240,3 +240,27 @@ fn who_is_gone_while_its_new_id_is_appended_is_not_answered_and_can_come_again()
         world.groups.describe("g").unwrap().members
     );
 }
+
+#[test]
+fn a_rebalance_timeout_of_nothing_does_not_spin_while_a_static_member_is_away() {
+    let mut world = World::new();
+    let sent: Vec<_> = [0, 60_000]
+        .into_iter()
+        .enumerate()
+        .map(|(i, ms)| {
+            send_static(&mut world, &format!("i{i}"), |join| join.rebalance_timeout_ms = ms)
+        })
+        .collect();
+    world.gather();
+    let members: Vec<_> = sent.into_iter().map(|waiter| world.joined(waiter).unwrap()).collect();
+    world.sync_all(&members);
+    assert_eq!(world.leave(&members[1].member_id, Some("i1")), Ok(()));
+    let (start, mut wakes) = (world.now_ms, 0);
+    while world.groups.describe("g").unwrap().state != GroupState::Empty {
+        world.now_ms = world.groups.wake_at().unwrap().0;
+        world.step(crate::Event::Tick);
+        wakes += 1;
+        assert!(wakes <= 2 * SESSION_MS / crate::REBALANCE_TIMEOUT_MIN_MS, "woken {wakes} times");
+    }
+    assert!(world.now_ms - start <= SESSION_MS);
+}

@@ -43,7 +43,11 @@ impl Client {
             group: if rng.percent(70) { "a".into() } else { "b".into() },
             instance,
             id_required: rng.percent(70),
-            rebalance_ms: 3_000 + i32::try_from(rng.below(10_000)).unwrap(),
+            rebalance_ms: if rng.percent(10) {
+                0
+            } else {
+                3_000 + i32::try_from(rng.below(10_000)).unwrap()
+            },
             session_ms: 6_000 + i32::try_from(rng.below(4_000)).unwrap(),
             topics: vec!["t"],
             sticky_first: rng.percent(50),

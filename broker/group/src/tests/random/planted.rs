@@ -49,7 +49,9 @@ impl Planted {
             Self::LostTimer => &["without a timer"],
             Self::SizeIgnored => &["ids given out"],
             Self::EarlyExpiry => &["is lost"],
-            Self::StaleAssignment => &["assigned twice", "of another generation"],
+            Self::StaleAssignment => {
+                &["assigned twice", "of another generation", "other members after a restart"]
+            }
             Self::GenerationReset => &["generation 0 after"],
             Self::ForgottenWaiter => &["has waited"],
             Self::StaticMemberTwice => &["by its instance id"],
