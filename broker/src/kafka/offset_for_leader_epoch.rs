@@ -8,7 +8,6 @@ use barnabas_wire::messages::offset_for_leader_epoch_response::{
 };
 use barnabas_wire::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 
-use super::error_codes::TOPIC_AUTHORIZATION_FAILED;
 use super::produce::find;
 use super::{RequestContext, error_code};
 use crate::node::Node;
@@ -24,13 +23,9 @@ pub(super) fn handle(
         let mut entry = OffsetForLeaderTopicResult::default();
         entry.topic = topic.topic.clone();
         for asked in &topic.partitions {
-            entry.partitions.push(if request.replica_id >= 0 {
-                // Followers use the request between brokers.
-                refused(asked.partition, TOPIC_AUTHORIZATION_FAILED)
-            } else {
-                let end = look_up(context.node, topic.topic.as_str(), asked);
-                partition_response(asked.partition, end)
-            });
+            // Whatever its replica_id says, this is a client: followers use the request between brokers.
+            let end = look_up(context.node, topic.topic.as_str(), asked);
+            entry.partitions.push(partition_response(asked.partition, end));
         }
         response.topics.push(entry);
     }

@@ -6,7 +6,7 @@ mod from;
 mod own_offsets;
 mod progress;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub struct ConsumeArgs {
     /// End after so many records.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Process so many records together: they reach the output, and their offsets the group or the file, as one.
+    /// Process so many records before the group (or the file of --own-offsets, together with the results) is told.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// How long the processing of each record takes: stands in for your own work.
@@ -249,8 +249,7 @@ impl Run<'_> {
     fn go(&mut self) -> Result<(), Error> {
         loop {
             let (batch, last) = self.read()?;
-            let processed = self.process(&batch);
-            let written = self.progress.write(&self.consumer, &processed, &mut self.account)?;
+            let written = self.process(&batch)?;
             if last || !written || self.interrupts.count() > 0 {
                 return Ok(());
             }
@@ -301,21 +300,31 @@ impl Run<'_> {
         Ok(!assigned.is_empty() && assigned.is_subset(&self.at_end))
     }
 
-    /// Does the work: the part of the batch that was processed before somebody interrupted.
-    fn process(&self, batch: &[Taken]) -> Processed {
+    /// Does the work of a batch, or of the part before somebody interrupted, and then moves the offsets. Results appear as they are made,
+    /// unless they belong together with their offsets. False: nobody reads them any more.
+    fn process(&mut self, batch: &[Taken]) -> Result<bool, Error> {
         let each = Duration::from_millis(self.args.process_ms.into());
         let shown = Shown {
             with_offsets: self.args.with_offsets,
             key_separator: self.args.key_separator.as_deref(),
         };
-        let mut processed = Processed::default();
+        let one_by_one = !each.is_zero() && !self.progress.keeps_offsets();
+        let (mut piece, mut offsets) = (Processed::default(), BTreeMap::new());
         for taken in batch {
             if !each.is_zero() && self.interrupts.within(each) {
                 break;
             }
-            processed.push(taken, shown);
+            piece.push(taken, shown);
+            offsets.insert(taken.partition, taken.offset + 1);
+            if one_by_one && !self.progress.write(&std::mem::take(&mut piece), &mut self.account)? {
+                return Ok(false);
+            }
         }
-        processed
+        let written = self.progress.write(&piece, &mut self.account)?;
+        if written && !offsets.is_empty() {
+            self.progress.commit(&self.consumer, &offsets, &mut self.account)?;
+        }
+        Ok(written)
     }
 }
 

@@ -50,10 +50,14 @@ impl Progress {
         Ok(Self { topic: topic.to_owned(), output, commit })
     }
 
-    /// Writes a batch's result and then moves the offsets. False: nobody reads the output any more.
+    /// Whether results and offsets are written as one.
+    pub(super) fn keeps_offsets(&self) -> bool {
+        matches!(self.output, Output::Own(_))
+    }
+
+    /// Writes results. False: nobody reads the output any more.
     pub(super) fn write(
         &mut self,
-        consumer: &BaseConsumer<Commits>,
         processed: &Processed,
         account: &mut Account,
     ) -> Result<bool, Error> {
@@ -62,10 +66,6 @@ impl Progress {
         }
         let written = match &mut self.output {
             Output::Own(own) => own.store(&processed.output, &processed.offsets),
-            // What the group is told of must outlive this machine's crash.
-            Output::File(file) if self.commit => {
-                file.write_all(&processed.output).and_then(|()| file.sync_data())
-            }
             Output::File(file) => file.write_all(&processed.output),
             Output::Stdout => {
                 let mut stdout = io::stdout().lock();
@@ -77,18 +77,23 @@ impl Progress {
             other => other.map_err(|error| Error::refused("cannot write the result", error))?,
         }
         account.processed += processed.records;
-        if self.commit {
-            self.commit(consumer, &processed.offsets, account)?;
-        }
         Ok(true)
     }
 
-    fn commit(
-        &self,
+    /// Tells the group, if it is to be told, that everything below these offsets has been done.
+    pub(super) fn commit(
+        &mut self,
         consumer: &BaseConsumer<Commits>,
         offsets: &BTreeMap<i32, i64>,
         account: &mut Account,
     ) -> Result<(), Error> {
+        if !self.commit {
+            return Ok(());
+        }
+        // What the group is told of must outlive this machine's crash.
+        if let Output::File(file) = &self.output {
+            file.sync_data().map_err(|error| Error::refused("cannot sync the result", error))?;
+        }
         let mut list = TopicPartitionList::new();
         for (partition, next) in offsets {
             list.add_partition_offset(&self.topic, *partition, Offset::Offset(*next))
