@@ -436,6 +436,14 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         auto_create_topics: false,
         fetch_sessions_max: 0,
         socket_request_max_bytes: 10 << 20,
+        connections: barnabas_broker::connection::ConnectionLimits {
+            max: 1,
+            per_ip_max: 1,
+            per_ip_overrides: Default::default(),
+            idle_max: Duration::from_secs(600),
+            queued_max_bytes: 1 << 20,
+        },
+        descriptors: 1024,
         shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();

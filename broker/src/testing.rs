@@ -40,6 +40,11 @@ pub(crate) fn node() -> Arc<Node> {
 
 /// A broker, registered, on the present runtime.
 pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
+    node_for(me, 1_000)
+}
+
+/// The same for so many connections of clients.
+pub(crate) fn node_for(me: BrokerId, connections_max: usize) -> Arc<Node> {
     let cluster_id = ClusterId(CLUSTER.into());
     let view = Arc::new(View::new(me, cluster_id.clone(), Vec::new().into()));
     let membership = Membership { broker_epoch: Some(epoch_of(me)), ..Membership::default() };
@@ -57,6 +62,14 @@ pub(crate) fn node_of(me: BrokerId) -> Arc<Node> {
             auto_create_topics: true,
             fetch_sessions_max: 4,
             socket_request_max_bytes: 10 << 20,
+            connections: crate::connection::ConnectionLimits {
+                max: connections_max,
+                per_ip_max: 1_000,
+                per_ip_overrides: Default::default(),
+                idle_max: std::time::Duration::from_secs(600),
+                queued_max_bytes: 32 << 20,
+            },
+            descriptors: 1 << 20,
             shown: Vec::new().into(),
         },
         view,

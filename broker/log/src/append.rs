@@ -227,7 +227,7 @@ impl Log {
     fn fitting(&self, records: &[u8]) -> Result<usize, LogError> {
         let active = self.active();
         let index_full = self.tail.index.bytes() + 8 > u64::from(self.config.segment_index_bytes);
-        let limit = if index_full {
+        let limit = if index_full || active.is_cut {
             active.size
         } else {
             u64::from(self.config.segment_bytes).min(SEGMENT_BYTES_MAX)
@@ -290,7 +290,7 @@ impl Log {
         self.segments.push(next);
         self.tail = Tail::empty();
         self.names_changed += 1;
-        self.write_snapshot(self.log_end);
+        self.snapshot_at_roll();
         Ok(())
     }
 

@@ -13,8 +13,9 @@ use crate::segment::{Finder, Segment, Tail};
 
 /// Whole batches that lie back to back in one segment file.
 ///
-/// The range stays readable after the segment is deleted. Bytes at or above the high watermark can be cut and replaced by a
-/// truncation between [`Log::read`] and the reading: whoever serves those checks the leader epoch again afterwards.
+/// The range stays readable after the segment is deleted. What is at or above the high watermark can be cut by a truncation
+/// between [`Log::read`] and the reading; other bytes never come in its place, because no file is written to again behind
+/// a cut.
 #[derive(Clone, Debug)]
 pub struct ReadRange {
     /// The file.

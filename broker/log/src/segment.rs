@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::batch::BatchHeader;
 use crate::disk::{DiskFile, Folder};
@@ -53,6 +53,11 @@ pub(crate) struct Segment {
     pub(crate) max_timestamp: Arc<OnceLock<Option<MaxTimestamp>>>,
     /// Its index files were written and not synced since it was sealed.
     pub(crate) indexes_unsynced: bool,
+    /// Records that were readable were cut off its end since it was opened: the next append begins a new file. Somebody may
+    /// still be sending the range that is gone, and must find the end of the file there, never other records.
+    pub(crate) is_cut: bool,
+    /// The file of a segment that is not kept open, as long as somebody reads it: all its readers share one descriptor.
+    reading: Mutex<Weak<DiskFile>>,
 }
 
 impl Segment {
@@ -64,6 +69,8 @@ impl Segment {
             file: OnceLock::new(),
             max_timestamp: Arc::default(),
             indexes_unsynced: false,
+            is_cut: false,
+            reading: Mutex::default(),
         }
     }
 
@@ -90,12 +97,18 @@ impl Segment {
         Ok(self.file.get_or_init(|| file))
     }
 
-    /// The file, opened for this use only unless it is open already.
+    /// The file, opened for its present readers only unless it is open already.
     pub(crate) fn any_file(&self, dir: &Folder) -> Result<Arc<DiskFile>, LogError> {
-        match self.file.get() {
-            Some(file) => Ok(Arc::clone(file)),
-            None => self.open_file(dir),
+        if let Some(file) = self.file.get() {
+            return Ok(Arc::clone(file));
         }
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = reading.upgrade() {
+            return Ok(file);
+        }
+        let file = self.open_file(dir)?;
+        *reading = Arc::downgrade(&file);
+        Ok(file)
     }
 
     /// Takes note that the file was cut; the file stays open.

@@ -7,7 +7,7 @@ use barnabas_types::{LeaderEpochs, Offset};
 
 use crate::disk::DiskFile;
 use crate::error::{At as _, LogError};
-use crate::files::sync_dir;
+use crate::files::{remove_if_there, sync_dir};
 use crate::log::Log;
 use crate::loss::{Loss, LossCause};
 use crate::recovery::{From, Scanned, scan};
@@ -103,9 +103,15 @@ impl Log {
         }
         let segment = &mut self.segments[index];
         let path = path_of(&self.dir, segment.base, "log");
+        if kept.size == 0 {
+            // A new file of that name: see `Segment::is_cut`.
+            remove_if_there(&self.dir.disk, &path)?;
+            *segment = Segment::create(&self.dir, segment.base)?;
+        }
         let file = Arc::clone(segment.kept_file(&self.dir)?);
         file.set_len(kept.size).at("truncate", &path)?;
         segment.cut(kept.end, kept.size);
+        segment.is_cut = kept.size > 0;
         // Durable before anything is written behind it: a later segment, or the recovery point, must not vouch for bytes that
         // a loss of power brings back.
         self.sync_cut(&file, &path)?;
@@ -115,6 +121,7 @@ impl Log {
         epochs.truncate_from_end(Offset(kept.end));
         self.keep_epochs(epochs)?;
         self.cut_producers(kept.end)?;
+        self.snapshot_at_cut(kept.end)?;
         sync_dir(&self.dir.disk, &self.dir)
     }
 

@@ -220,6 +220,36 @@ const BROKER: &[Row] = &[
         "largest request taken from a socket",
     ),
     (
+        "queued.max.request.bytes",
+        "bytes from 1048576 to 1099511627776",
+        "268435456",
+        "most memory for requests of clients under way, and as much for answers that they have not read; at least socket.request.max.bytes",
+    ),
+    (
+        "max.connections",
+        "a whole number from 1 to 10000000",
+        "10000",
+        "most connections of clients; followers come beside them. Never more than half of the files that the process may open",
+    ),
+    (
+        "max.connections.per.ip",
+        "a whole number from 1 to 2147483647",
+        "2147483647",
+        "most connections of clients from one address",
+    ),
+    (
+        "max.connections.per.ip.overrides",
+        "a list of address:number",
+        "",
+        "the same for single addresses, for instance 10.0.0.7:500,[::1]:20",
+    ),
+    (
+        "connections.max.idle.ms",
+        "milliseconds from 100 to 2147483647",
+        "600000",
+        "silence after which a client's connection is closed, unless it waits for an answer",
+    ),
+    (
         "log.dir.reserve.bytes",
         "bytes from 0 to 9223372036854775807",
         "67108864",

@@ -3,6 +3,7 @@
 //! A key that is not served is refused, not ignored: an operator who sets it must not believe that it works.
 
 mod address;
+mod connections;
 mod error;
 mod keys;
 mod settings;
@@ -18,6 +19,7 @@ use barnabas_controller::Rebalance;
 use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
 
+use crate::connection::ConnectionLimits;
 pub use address::{HostPort, ZooKeeperConnect};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key};
@@ -77,6 +79,8 @@ pub struct BrokerConfig {
     pub high_watermark_checkpoint_interval_ms: u64,
     /// `socket.request.max.bytes`.
     pub socket_request_max_bytes: u32,
+    /// Connections of the Kafka listener, and their memory.
+    pub connections: ConnectionLimits,
     /// What concerns the log directories as a whole.
     pub storage: StorageConfig,
     /// Every setting, as administrators are shown it.
@@ -172,6 +176,7 @@ impl BrokerConfig {
                 hour,
             )?,
             socket_request_max_bytes: s.number("socket.request.max.bytes", 1024, bytes)?,
+            connections: connections::limits(&s)?,
             storage: storage(&s)?,
             listener,
             admin_listener,

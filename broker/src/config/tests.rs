@@ -52,7 +52,9 @@ fn every_key_is_read() {
          log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
          log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n\
          auto.leader.rebalance.enable: true\nleader.imbalance.check.interval.seconds: 12\n\
-         leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\n",
+         leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\n\
+         max.connections: 15\nmax.connections.per.ip: 16\nmax.connections.per.ip.overrides: [10.0.0.1:17, \"[::1]:18\"]\n\
+         connections.max.idle.ms: 1900\nqueued.max.request.bytes: 2000000\n",
     )
     .unwrap();
     assert_eq!(
@@ -88,6 +90,17 @@ fn every_key_is_read() {
             replica_fetch_response_max_bytes: 4096,
             high_watermark_checkpoint_interval_ms: 1000,
             socket_request_max_bytes: 6000,
+            connections: ConnectionLimits {
+                max: 15,
+                per_ip_max: 16,
+                per_ip_overrides: [
+                    ([10, 0, 0, 1].into(), 17),
+                    (std::net::Ipv6Addr::LOCALHOST.into(), 18),
+                ]
+                .into(),
+                idle_max: Duration::from_millis(1900),
+                queued_max_bytes: 2_000_000,
+            },
             storage: StorageConfig {
                 reserve_bytes: 7000,
                 recovery_threads: 3,
@@ -135,6 +148,16 @@ fn bad_values_name_key_value_and_form() {
     refused(
         "log.cleanup.policy: often",
         &["line 4", "'often'", "delete, compact, or compact,delete"],
+    );
+    for overrides in ["10.0.0.1", "10.0.0.1:x", "broker7:3", "::1:5", "10.0.0.1:1:2"] {
+        let line = format!("max.connections.per.ip.overrides: \"{overrides}\"");
+        refused(&line, &["a list of address:number"]);
+    }
+    let twice = "max.connections.per.ip.overrides: [10.0.0.1:1, \"[::ffff:10.0.0.1]:2\"]";
+    refused(twice, &["named twice"]);
+    refused(
+        "queued.max.request.bytes: 104857599",
+        &["at least 'socket.request.max.bytes', 104857600"],
     );
     refused("log.retention.hours: -2", &["line 4", "'log.retention.hours'", "from -1"]);
     let message = parse("broker.id: x\nlog.dirs: /d\nzookeeper.connect: a").unwrap_err();

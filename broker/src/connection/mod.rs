@@ -1,9 +1,17 @@
 //! Client and follower connections: frames in, answers out in order, waits that end by events and deadlines.
 
+mod budget;
 mod listener;
 mod out;
+mod piece;
+mod places;
 pub(crate) mod replica_session;
 pub(crate) mod serve;
 
+pub use budget::Budget;
 pub use listener::listen;
+pub(crate) use listener::prepare;
 pub use out::{Out, Slot};
+pub(crate) use piece::splice;
+pub use piece::{FileRange, Piece};
+pub use places::{ConnectionLimits, Counts, Places};

@@ -8,9 +8,16 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf as _, Bytes};
+use rustix::fs::sendfile;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+
+use super::budget::Budget;
+use super::piece::Piece;
 
 /// Most segments handed to one vectored write.
 const SEGMENTS_PER_WRITE_MAX: usize = 64;
@@ -33,12 +40,15 @@ struct State {
     /// Slot number of `slots[0]`.
     head: u64,
     /// Reserved answers in order; `None` = not finished.
-    slots: VecDeque<Option<Vec<Bytes>>>,
-    /// Finished bytes that the socket has not taken yet, in order.
-    unsent: VecDeque<Bytes>,
+    slots: VecDeque<Option<Vec<Piece>>>,
+    /// What is finished and the socket has not taken yet, in order.
+    unsent: VecDeque<Piece>,
     unsent_bytes: usize,
     /// Bytes of finished answers that wait for an earlier one.
     held_bytes: usize,
+    /// What of the two is in memory, counted in `budget`.
+    memory_bytes: usize,
+    budget: Option<Arc<Budget>>,
     /// The connection's task does not read because too much is in flight: wake it when there is room again.
     paused: bool,
 }
@@ -55,9 +65,56 @@ impl State {
 
     fn close(&mut self) {
         self.stream = None;
-        self.slots.clear();
-        self.unsent.clear();
+        self.slots = VecDeque::new();
+        self.unsent = VecDeque::new();
         (self.unsent_bytes, self.held_bytes) = (0, 0);
+        self.less_memory(self.memory_bytes);
+    }
+
+    fn more_memory(&mut self, bytes: usize) {
+        self.memory_bytes += bytes;
+        if let Some(budget) = &self.budget {
+            budget.answers_grew(bytes);
+        }
+    }
+
+    fn less_memory(&mut self, bytes: usize) {
+        self.memory_bytes -= bytes;
+        if let Some(budget) = &self.budget {
+            budget.answers_shrank(bytes);
+        }
+    }
+
+    /// The socket took so many bytes.
+    fn taken(&mut self, mut bytes: usize) {
+        self.unsent_bytes -= bytes;
+        while bytes > 0 {
+            let Some(front) = self.unsent.front_mut() else { return };
+            let whole = front.len() <= bytes;
+            let part = front.len().min(bytes);
+            bytes -= part;
+            let in_memory = match front {
+                Piece::Bytes(rest) => {
+                    rest.advance(part);
+                    part
+                }
+                Piece::File(range) => {
+                    range.position += part as u64;
+                    range.len -= part;
+                    0
+                }
+            };
+            if whole {
+                self.unsent.pop_front();
+            }
+            self.less_memory(in_memory);
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -65,6 +122,12 @@ impl Out {
     /// The answers of the connection `stream`.
     #[must_use]
     pub fn new(stream: Arc<TcpStream>) -> Self {
+        Self::counted(stream, None)
+    }
+
+    /// As [`Out::new`]; what the answers hold in memory is counted in `budget`.
+    #[must_use]
+    pub fn counted(stream: Arc<TcpStream>, budget: Option<Arc<Budget>>) -> Self {
         let state = State {
             stream: Some(stream),
             head: 0,
@@ -72,6 +135,8 @@ impl Out {
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             held_bytes: 0,
+            memory_bytes: 0,
+            budget,
             paused: false,
         };
         Self { wake: Notify::new(), state: Mutex::new(state) }
@@ -91,15 +156,22 @@ impl Out {
 
     /// Finishes an answer (no bytes: a request without an answer, acks=0). Sends nothing; see [`Out::flush`].
     pub fn complete(&self, slot: Slot, answer: Vec<Bytes>) {
+        self.complete_pieces(slot, answer.into_iter().map(Piece::Bytes).collect());
+    }
+
+    /// [`Out::complete`] with an answer that is partly in files.
+    pub fn complete_pieces(&self, slot: Slot, answer: Vec<Piece>) {
         let mut state = self.lock();
         if state.stream.is_none() {
             return;
         }
         let index = slot.0.checked_sub(state.head).and_then(|i| usize::try_from(i).ok());
         if let Some(place @ None) = index.and_then(|i| state.slots.get_mut(i)) {
-            let bytes: usize = answer.iter().map(Bytes::len).sum();
+            let bytes: usize = answer.iter().map(Piece::len).sum();
+            let in_memory = answer.iter().map(Piece::memory_bytes).sum();
             *place = Some(answer);
             state.held_bytes += bytes;
+            state.more_memory(in_memory);
         }
     }
 
@@ -123,17 +195,22 @@ impl Out {
         while let Some(Some(_)) = state.slots.front() {
             if let Some(Some(answer)) = state.slots.pop_front() {
                 state.head += 1;
-                for bytes in answer {
-                    state.held_bytes -= bytes.len();
-                    state.unsent_bytes += bytes.len();
-                    if !bytes.is_empty() {
-                        state.unsent.push_back(bytes);
+                for piece in answer {
+                    state.held_bytes -= piece.len();
+                    state.unsent_bytes += piece.len();
+                    if !piece.is_empty() {
+                        state.unsent.push_back(piece);
                     }
                 }
             }
         }
         let Some(stream) = state.stream.clone() else { return true };
         let sent = send(&stream, &mut state);
+        if state.slots.is_empty() && state.unsent.is_empty() {
+            // What a burst needed is given back.
+            state.slots.shrink_to(IN_FLIGHT_MAX);
+            state.unsent.shrink_to(IN_FLIGHT_MAX);
+        }
         if state.paused && state.has_room() {
             state.paused = false;
             self.wake.notify_one();
@@ -162,6 +239,12 @@ impl Out {
         room
     }
 
+    /// Whether an answer is owed or not wholly sent.
+    pub fn is_busy(&self) -> bool {
+        let state = self.lock();
+        !state.slots.is_empty() || !state.unsent.is_empty()
+    }
+
     /// Bytes that the socket has not taken yet.
     pub fn unsent_bytes(&self) -> usize {
         self.lock().unsent_bytes
@@ -181,28 +264,53 @@ impl Out {
 
 /// Sends until empty (`true`) or until the socket is full (`false`).
 fn send(stream: &TcpStream, state: &mut State) -> io::Result<bool> {
-    while !state.unsent.is_empty() {
-        let slices: Vec<IoSlice<'_>> =
-            state.unsent.iter().take(SEGMENTS_PER_WRITE_MAX).map(|b| IoSlice::new(b)).collect();
-        let mut written = match stream.try_write_vectored(&slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => written,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        state.unsent_bytes -= written;
-        while written > 0 {
-            let Some(front) = state.unsent.front_mut() else { break };
-            if front.len() <= written {
-                written -= front.len();
-                state.unsent.pop_front();
-            } else {
-                front.advance(written);
-                written = 0;
+    while let Some(front) = state.unsent.front() {
+        let sent = match front {
+            Piece::File(range) => {
+                let (mut position, len) = (range.position, range.len);
+                stream.try_io(Interest::WRITABLE, || {
+                    Ok(sendfile(stream, &*range.file, Some(&mut position), len)?)
+                })
             }
+            Piece::Bytes(_) => send_bytes(stream, &state.unsent),
+        };
+        match sent {
+            // A socket takes a byte or says that it is full: it is the file that ends, because it was cut.
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(sent) => state.taken(sent),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(true)
+}
+
+/// One vectored write of what is in memory before the next file range.
+fn send_bytes(stream: &TcpStream, unsent: &VecDeque<Piece>) -> io::Result<usize> {
+    let mut slices: [IoSlice<'_>; SEGMENTS_PER_WRITE_MAX] =
+        [IoSlice::new(&[]); SEGMENTS_PER_WRITE_MAX];
+    let mut count = 0;
+    let in_memory = unsent.iter().map_while(|piece| match piece {
+        Piece::Bytes(bytes) => Some(bytes),
+        Piece::File(_) => None,
+    });
+    for (slice, bytes) in slices.iter_mut().zip(in_memory) {
+        *slice = IoSlice::new(bytes);
+        count += 1;
+    }
+    let mut flags = SendFlags::NOSIGNAL;
+    if count < unsent.len() {
+        // A file follows at once: let its header leave with it. (TCP_CORK would cost two more system calls.)
+        flags |= SendFlags::MORE;
+    }
+    stream.try_io(Interest::WRITABLE, || {
+        match sendmsg(stream, &slices[..count], &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::PIPE) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -295,6 +403,88 @@ mod tests {
         out.flush_own();
         assert_eq!(out.unsent_bytes(), 0, "nothing can be sent yet");
         assert!(!out.may_take());
+    }
+
+    /// A file with these many bytes.
+    fn range(bytes: usize) -> (Arc<barnabas_log::DiskFile>, barnabas_log::testing::TempDir) {
+        let temp = barnabas_log::testing::TempDir::new("out");
+        let disk = barnabas_log::Disk::real();
+        let file = disk.create(&temp.path().join("file")).unwrap();
+        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        file.write_all_at(&content, 0).unwrap();
+        (Arc::new(file), temp)
+    }
+
+    fn file_piece(file: &Arc<barnabas_log::DiskFile>, position: u64, len: usize) -> Piece {
+        Piece::File(crate::connection::piece::FileRange { file: file.clone(), position, len })
+    }
+
+    #[tokio::test]
+    async fn ranges_of_files_are_sent_in_their_places_whatever_the_socket_takes_at_once() {
+        const BYTES: usize = 24 << 20;
+        let (server, mut client) = pair().await;
+        let budget = Arc::new(Budget::new(1 << 20));
+        let out = Arc::new(Out::counted(server.clone(), Some(budget.clone())));
+        let (file, _temp) = range(BYTES);
+        let slot = out.reserve();
+        let (head, tail) = (Bytes::from_static(b"head"), Bytes::from_static(b"tail"));
+        let ranges = [file_piece(&file, 0, BYTES), file_piece(&file, 7, 9)];
+        let [whole, part] = ranges;
+        let answer = vec![Piece::Bytes(head), whole, Piece::Bytes(tail), part];
+        out.complete_pieces(slot, answer);
+        assert_eq!(budget.answer_bytes(), 8, "files cost no memory");
+        out.flush();
+        let reader = tokio::spawn(async move {
+            let mut all = vec![0; BYTES + 17];
+            client.read_exact(&mut all).await.unwrap();
+            all
+        });
+        while out.unsent_bytes() > 0 {
+            out.woken().await;
+            server.writable().await.unwrap();
+            out.flush();
+        }
+        let all = reader.await.unwrap();
+        let content = |from: usize, len: usize| (from..from + len).map(|at| (at % 251) as u8);
+        assert!(all[..4] == *b"head" && all[4 + BYTES..8 + BYTES] == *b"tail");
+        assert!(all[4..4 + BYTES].iter().copied().eq(content(0, BYTES)));
+        assert!(all[8 + BYTES..].iter().copied().eq(content(7, 9)));
+        assert_eq!((budget.answer_bytes(), Arc::strong_count(&file)), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_ends_too_early_closes_the_connection() {
+        let (server, mut client) = pair().await;
+        let out = Out::new(server);
+        let (file, _temp) = range(100);
+        let slot = out.reserve();
+        out.complete_pieces(slot, vec![file_piece(&file, 0, 200)]);
+        file.set_len(60).unwrap();
+        out.flush();
+        assert!(out.is_closed());
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got.len(), 60, "the peer sees that it is incomplete");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_sent_when_the_connection_ends_is_given_back() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        for close in [true, false] {
+            let (server, _client) = pair().await;
+            let out = Out::counted(server, Some(budget.clone()));
+            let slots = [out.reserve(), out.reserve(), out.reserve()];
+            out.complete(slots[0], vec![Bytes::from(vec![0; 16 << 20])]);
+            out.complete(slots[2], vec![Bytes::from(vec![0; 1 << 20])]);
+            out.flush();
+            assert!(budget.answer_bytes() > 1 << 20);
+            if close {
+                out.close();
+                assert_eq!(budget.answer_bytes(), 0);
+            }
+            drop(out);
+            assert_eq!(budget.answer_bytes(), 0);
+        }
     }
 
     #[tokio::test]

@@ -12,12 +12,12 @@ use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
 use barnabas_types::{BrokerEpoch, Condition, Incarnation, Offset, TopicPartition};
 use barnabas_wire::{
     IntroducedPartition, PARTITION_INDEX_MAX, PositionEcho, RecordSlot, ReplicaFetchOutcome,
-    ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse, Segment,
+    ReplicaFetchPartition, ReplicaFetchReply, ReplicaFetchRequest, ReplicaFetchResponse,
 };
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::out::{Out, Slot};
+use super::piece::{Piece, splice};
 use crate::kafka::error_code;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, FollowerSession, Hosted};
@@ -312,10 +312,10 @@ impl ReplicaSession {
                 entry.tell(request, index, 0, &mut gathered);
             }
         }
-        let bytes = gathered.finish(parked.correlation_id)?;
+        let pieces = gathered.finish(parked.correlation_id)?;
         let slot = parked.slot;
         self.parked = None;
-        self.out.complete(slot, bytes);
+        self.out.complete_pieces(slot, pieces);
         Ok(())
     }
 }
@@ -462,35 +462,23 @@ impl Entry {
 #[derive(Default)]
 struct Gathered {
     partitions: Vec<ReplicaFetchPartition<RecordSlot>>,
-    ranges: Vec<Bytes>,
+    ranges: Vec<Piece>,
 }
 
 impl Gathered {
     fn read(&mut self, range: &ReadRange) -> Result<RecordSlot, Condition> {
-        let mut bytes = Vec::new();
-        range.read_into(&mut bytes).map_err(|_| Condition::KafkaStorageError)?;
-        let slot = RecordSlot { slot: self.ranges.len(), len: bytes.len() };
-        self.ranges.push(Bytes::from(bytes));
+        let piece = Piece::of_range(range).map_err(|_| Condition::KafkaStorageError)?;
+        let slot = RecordSlot { slot: self.ranges.len(), len: piece.len() };
+        self.ranges.push(piece);
         Ok(slot)
     }
 
-    fn finish(self, correlation_id: i32) -> Result<Vec<Bytes>, String> {
+    fn finish(self, correlation_id: i32) -> Result<Vec<Piece>, String> {
         let reply: ReplicaFetchReply =
             ReplicaFetchResponse { error_code: 0, partitions: self.partitions };
         let segments = reply.encode(correlation_id).map_err(|error| error.to_string())?;
         Ok(splice(segments.parts, &self.ranges))
     }
-}
-
-/// Puts the record ranges into their places.
-pub(crate) fn splice(parts: Vec<Segment>, ranges: &[Bytes]) -> Vec<Bytes> {
-    parts
-        .into_iter()
-        .filter_map(|part| match part {
-            Segment::Bytes(bytes) => Some(bytes),
-            Segment::Records { slot, .. } => ranges.get(slot).cloned(),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, ClusterDelta, ClusterId, ControllerEpoch, LeaderEpoch, Offset,
 };
 use barnabas_wire::{PartitionPosition, response_len};
+use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 

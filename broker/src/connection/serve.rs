@@ -3,18 +3,22 @@
 //! After readiness the socket is drained (bounded), every whole frame is handled, then everything finished is sent once:
 //! sending after each frame costs 1.4 times the CPU.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barnabas_wire::{FrameError, FrameLimits, Peek, Request, peek, split};
+use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, peek, split};
 use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::budget::{FREE_BYTES_MAX, Reserved};
 use super::out::Out;
+use super::places::{PROBATION, Place};
 use super::replica_session::ReplicaSession;
 use crate::kafka::{self, Handled, ProduceWait, RequestContext, WaitingFetch};
 use crate::node::Node;
@@ -27,7 +31,9 @@ const LOOK_AHEAD_BYTES: usize = 4 << 10;
 /// A declared length allocates no more than this before its bytes come.
 const GROWTH_STEP_BYTES: usize = 256 << 10;
 /// An empty buffer larger than this is given back.
-const IDLE_BUFFER_BYTES_MAX: usize = 16 << 10;
+const IDLE_BUFFER_BYTES_MAX: usize = 1 << 10;
+/// A request of which no byte came for so long is given up if others wait for the memory that it holds.
+const STALLED_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
 
 struct Connection {
     node: Arc<Node>,
@@ -35,6 +41,13 @@ struct Connection {
     out: Arc<Out>,
     limits: FrameLimits,
     buffer: BytesMut,
+    place: Place,
+    /// What of the frame under way is reserved in the budget.
+    reserved: Option<Reserved>,
+    /// Waits for more: the socket is not read meanwhile.
+    reserving: Option<Pin<Box<dyn Future<Output = Reserved> + Send>>>,
+    /// When the first request, or the next byte of the frame under way, must have come.
+    impatience: Option<Instant>,
     fetches: Vec<WaitingFetch>,
     produces: Vec<ProduceWait>,
     session: Option<ReplicaSession>,
@@ -51,6 +64,10 @@ enum Ended {
     Io(#[from] io::Error),
     #[error("{0}")]
     Handler(String),
+    #[error("there are too many connections")]
+    NoPlace,
+    #[error("its request stopped half way, and others waited for the memory that it held")]
+    Stalled,
 }
 
 /// Serves one connection until it ends or `stop` becomes true.
@@ -58,13 +75,13 @@ pub(super) async fn serve(
     node: Arc<Node>,
     stream: TcpStream,
     peer: SocketAddr,
+    mut place: Place,
     mut stop: watch::Receiver<bool>,
 ) {
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     let stream = Arc::new(stream);
-    let out = Arc::new(Out::new(stream.clone()));
+    let out = Arc::new(Out::counted(stream.clone(), Some(node.budget.clone())));
+    place.lives(&out);
+    let impatience = place.is_on_probation().then(|| Instant::now() + PROBATION);
     let limits = FrameLimits {
         produce_bytes_max: node.options.socket_request_max_bytes,
         ..FrameLimits::default()
@@ -75,6 +92,10 @@ pub(super) async fn serve(
         out,
         limits,
         buffer: BytesMut::new(),
+        place,
+        reserved: None,
+        reserving: None,
+        impatience,
         fetches: Vec::new(),
         produces: Vec::new(),
         session: None,
@@ -87,7 +108,9 @@ pub(super) async fn serve(
         Ended::ByPeer | Ended::Io(_) => {
             tracing::debug!(target: "request", %peer, %ended, "connection ended")
         }
-        Ended::Frame(_) | Ended::Handler(_) => {
+        // Told by whoever counts them.
+        Ended::NoPlace => {}
+        Ended::Frame(_) | Ended::Handler(_) | Ended::Stalled => {
             tracing::warn!(target: "request", %peer, %ended, "connection closed");
         }
     }
@@ -106,8 +129,13 @@ impl Connection {
             if self.out.is_closed() {
                 return Ended::ByPeer;
             }
+            if let Err(ended) = self.judge_patience() {
+                return ended;
+            }
+            self.place.is_active();
             let deadline = self.deadline();
-            let may_read = self.out.may_take();
+            let crowded = self.is_crowded();
+            let may_read = self.out.may_take() && self.reserving.is_none() && !crowded;
             let unsent = self.out.unsent_bytes() > 0;
             tokio::select! {
                 ready = self.stream.readable(), if may_read => {
@@ -121,19 +149,54 @@ impl Connection {
                     }
                 }
                 () = self.out.woken() => {}
+                more = granted(&mut self.reserving), if self.reserving.is_some() => {
+                    self.reserving = None;
+                    self.keep(more);
+                }
+                () = self.node.budget.answers_fit(), if crowded => {}
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
             }
         }
     }
 
+    /// Whether another request must wait until clients have read their answers. Whoever is owed none may go on, so that
+    /// slow readers do not stop the others.
+    fn is_crowded(&self) -> bool {
+        self.session.is_none() && self.node.budget.answers_exceed() && self.out.is_busy()
+    }
+
+    /// Gives up a connection that shows no request in time, or whose request stopped half way while memory is short.
+    fn judge_patience(&mut self) -> Result<(), Ended> {
+        let Some(until) = self.impatience else { return Ok(()) };
+        if Instant::now() < until {
+            return Ok(());
+        }
+        if self.place.is_on_probation() {
+            self.place.refuse();
+            return Err(Ended::NoPlace);
+        }
+        // While it waits for room itself, nothing can come.
+        if self.reserved.is_some() && self.reserving.is_none() && self.node.budget.is_short() {
+            return Err(Ended::Stalled);
+        }
+        self.impatience = self.reserved.is_some().then(|| Instant::now() + STALLED_MAX);
+        Ok(())
+    }
+
     /// Drains the socket into the buffer: the rest of the frame under way and a little more, never all that is declared.
     fn read(&mut self) -> Result<(), Ended> {
         for _ in 0..READS_PER_WAKE_MAX {
-            let missing = match peek(&self.buffer, &self.limits)? {
-                Peek::NeedMore { at_least } => at_least.saturating_sub(self.buffer.len()),
-                Peek::Frame { len, .. } => len.saturating_sub(self.buffer.len()),
+            let (len, key) = match peek(&self.buffer, &self.limits)? {
+                Peek::NeedMore { at_least } => (at_least, None),
+                Peek::Frame { len, key, .. } => (len, Some(key)),
             };
+            let missing = len.saturating_sub(self.buffer.len());
             let wanted = (missing + LOOK_AHEAD_BYTES).min(GROWTH_STEP_BYTES);
+            if let Some(key) = key.filter(|_| len > FREE_BYTES_MAX)
+                && !self.may_hold((self.buffer.len() + wanted).min(len), key)
+            {
+                return Ok(());
+            }
             self.buffer.reserve(wanted);
             let room = self.buffer.capacity() - self.buffer.len();
             match self.stream.try_read_buf(&mut self.buffer) {
@@ -150,14 +213,51 @@ impl Connection {
         Ok(())
     }
 
+    /// Reserves what of the frame under way the buffer is about to hold; `false`: there is no room yet.
+    fn may_hold(&mut self, bytes: usize, key: ApiKey) -> bool {
+        let lacks = self.reserved.as_ref().map_or(bytes, |reserved| reserved.lacks(bytes));
+        if lacks == 0 {
+            self.impatience = Some(Instant::now() + STALLED_MAX);
+            return true;
+        }
+        let (budget, of_follower) = (&self.node.budget, key == ApiKey::ReplicaFetch);
+        match budget.try_reserve(lacks, of_follower) {
+            Some(more) => {
+                self.keep(more);
+                true
+            }
+            None => {
+                self.reserving = Some(Box::pin(budget.clone().reserve(lacks, of_follower)));
+                false
+            }
+        }
+    }
+
+    fn keep(&mut self, more: Reserved) {
+        self.impatience = Some(Instant::now() + STALLED_MAX);
+        match &mut self.reserved {
+            Some(reserved) => reserved.add(more),
+            None => self.reserved = Some(more),
+        }
+    }
+
     fn handle_frames(&mut self) -> Result<(), Ended> {
         let mut flush = Flush::default();
-        while self.out.may_take() {
-            let Peek::Frame { len, .. } = peek(&self.buffer, &self.limits)? else { break };
+        while self.out.may_take() && !self.is_crowded() {
+            let Peek::Frame { len, key, .. } = peek(&self.buffer, &self.limits)? else { break };
+            if self.place.is_on_probation() && key != ApiKey::ReplicaFetch {
+                self.place.refuse();
+                return Err(Ended::NoPlace);
+            }
             if self.buffer.len() < len {
                 break;
             }
-            let frame = split(self.buffer.split_to(len).freeze())?;
+            let mut bytes = self.buffer.split_to(len).freeze();
+            if let Some(reserved) = self.reserved.take() {
+                bytes = reserved.hold(bytes);
+            }
+            self.impatience = None;
+            let frame = split(bytes)?;
             let request = Request::decode(&frame)?;
             self.handle(&frame, request, &mut flush).map_err(Ended::Handler)?;
         }
@@ -182,11 +282,13 @@ impl Connection {
             correlation_id: frame.correlation_id,
         };
         if let Request::ReplicaFetch(fetch) = request {
+            self.place.becomes_followers();
             let session = self.session.get_or_insert_with(|| ReplicaSession::new(self.out.clone()));
             return session.request(&self.node, fetch, slot, frame.correlation_id, flush);
         }
         match kafka::handle(&context, request, flush)? {
             Handled::Answered(answer) => self.out.complete(slot, answer),
+            Handled::Pieces(answer) => self.out.complete_pieces(slot, answer),
             Handled::Later => {}
             Handled::Produce(wait) => self.produces.push(wait),
             Handled::Fetch(fetch) => self.fetches.push(fetch),
@@ -205,7 +307,7 @@ impl Connection {
             {
                 let fetch = self.fetches.swap_remove(index);
                 fetch.parked.cancel();
-                self.out.complete(fetch.slot, answer);
+                self.out.complete_pieces(fetch.slot, answer);
             } else {
                 index += 1;
             }
@@ -244,7 +346,17 @@ impl Connection {
             .iter()
             .flat_map(|wait| wait.flush_deadlines.iter().map(|(at, _)| *at).chain([wait.deadline]));
         let session = self.session.iter().filter_map(ReplicaSession::deadline);
-        fetches.chain(produces).chain(session).min()
+        fetches.chain(produces).chain(session).chain(self.impatience).min()
+    }
+}
+
+/// What a reservation that is waited for came to.
+async fn granted(
+    reserving: &mut Option<Pin<Box<dyn Future<Output = Reserved> + Send>>>,
+) -> Reserved {
+    match reserving {
+        Some(reserving) => reserving.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -263,3 +375,7 @@ impl Drop for Connection {
 
 /// A wait of this length stands for "as long as the client likes" and keeps arithmetic on deadlines safe.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::fetcher::Fetcher;
+use crate::connection;
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
 
@@ -99,7 +100,7 @@ pub(super) async fn run(
     node: &Arc<Node>,
     stream: TcpStream,
 ) -> Result<(), SessionError> {
-    stream.set_nodelay(true)?;
+    connection::prepare(&stream)?;
     let broker_epoch = node.broker_epoch().ok_or(SessionError::NotRegistered)?;
     Session::new(fetcher, node, stream, broker_epoch).run().await
 }

@@ -65,6 +65,7 @@ impl Health {
             let (open, partitions) = node.fetch_sessions.size();
             said["fetch_sessions"] = json!({ "open": open, "partitions": partitions });
             said["failed_replicas"] = json!(node.failed.present().len());
+            said["connections"] = connections(node);
         }
         if let Some(storage) = self.storage.get() {
             said["recovery"] = recovery(storage);
@@ -110,6 +111,21 @@ impl Health {
     }
 }
 
+/// Who is connected, and what of the budget their requests and answers have.
+fn connections(node: &Node) -> Value {
+    let (counts, budget) = (node.places.counts(), &node.budget);
+    json!({
+        "clients": counts.clients,
+        "followers": counts.followers,
+        "max": counts.max,
+        "refused": counts.refused,
+        "request_bytes": budget.request_bytes(),
+        "answer_bytes": budget.answer_bytes(),
+        "max_bytes": budget.max_bytes(),
+        "waiting": budget.waiting(),
+    })
+}
+
 /// "n of m": how far the opening of what was on disk at the start has come; null once it is over.
 fn recovery(storage: &Storage) -> Value {
     if storage.opening().is_settled() {
@@ -150,6 +166,8 @@ mod tests {
             (&json!(0), &json!(100))
         );
         assert_eq!(said["broker_epoch"], 101);
+        assert_eq!(said["connections"]["clients"], 0);
+        assert_eq!(said["connections"]["max"], 1_000);
         disk.storage.opening().settled();
         assert_eq!(status(&health), "ready");
         disk.storage.directories()[0].fail("it is broken".to_owned());

@@ -38,7 +38,7 @@ pub(crate) use produce::ProduceWait;
 
 use produce::find;
 
-use crate::connection::{Out, Slot};
+use crate::connection::{Out, Piece, Slot};
 use crate::node::Node;
 use crate::partition::Flush;
 
@@ -60,6 +60,8 @@ pub(crate) struct RequestContext<'a> {
 pub(crate) enum Handled {
     /// The whole answer (empty: a request without one).
     Answered(Vec<Bytes>),
+    /// The whole answer, partly in files.
+    Pieces(Vec<Piece>),
     /// Somebody else completes the slot.
     Later,
     /// A produce whose partitions answer by themselves; the connection watches its timeout.

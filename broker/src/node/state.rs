@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
 use crate::config::Shown;
+use crate::connection::{Budget, ConnectionLimits, Places};
 use crate::control::{FailedReports, Proposals};
 use crate::follower::{Followers, Pace};
 use crate::kafka::FetchSessions;
@@ -37,6 +38,10 @@ pub struct Options {
     pub fetch_sessions_max: usize,
     /// `socket.request.max.bytes`: the largest produce frame.
     pub socket_request_max_bytes: usize,
+    /// Connections and their memory.
+    pub connections: ConnectionLimits,
+    /// Files that this process may open.
+    pub descriptors: u64,
     /// Every setting of this broker, as administrators are shown it.
     pub shown: Arc<[Shown]>,
 }
@@ -51,6 +56,10 @@ pub struct Node {
     pub options: Options,
     /// What is known of the cluster.
     pub view: Arc<View>,
+    /// Who is connected.
+    pub places: Arc<Places>,
+    /// Memory of the connections.
+    pub budget: Arc<Budget>,
     /// Replicas here.
     pub partitions: PartitionTable,
     /// ISR proposals on their way to the controller.
@@ -110,6 +119,8 @@ impl Node {
             me: parts.me,
             cluster_id: parts.cluster_id,
             fetch_sessions: FetchSessions::new(parts.options.fetch_sessions_max),
+            places: Places::new(parts.options.connections.clone(), parts.options.descriptors),
+            budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             options: parts.options,
             view: parts.view,
             partitions: PartitionTable::default(),

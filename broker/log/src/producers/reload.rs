@@ -83,12 +83,19 @@ impl Log {
     pub(crate) fn open_producers(&mut self, found: &[i64], clean: bool) -> Result<(), LogError> {
         let mut from = None;
         let mut removed = false;
+        let flushed = self.flushed;
+        // The process before may have ended without syncing these, and a flush of this one vouches for them.
+        let unsynced = || found.iter().copied().filter(|at| *at > flushed);
+        let torn = if clean { None } else { self.first_unsound(unsynced())? };
         for &at in found.iter().rev() {
             let of_segment = self.segments.binary_search_by_key(&at, |s| s.base).is_ok();
             if from.is_some() && of_segment {
                 continue;
             }
+            // Those from a torn one on are written anew: a later cut must find each.
+            let is_whole = torn.is_none_or(|torn| at < torn);
             if from.is_none()
+                && is_whole
                 && let Some(place) = self.restore(at, !clean)?
             {
                 from = Some(place);
@@ -103,7 +110,19 @@ impl Log {
             // Before the log can grow beyond them.
             sync_dir(&self.dir.disk, &self.dir)?;
         }
+        self.snapshots.unsynced = unsynced().collect();
         self.replay(from)
+    }
+
+    /// The first of these snapshots that cannot be read.
+    fn first_unsound(&self, of: impl Iterator<Item = i64>) -> Result<Option<i64>, LogError> {
+        for at in of {
+            let path = path_of(&self.dir, at, "snapshot");
+            if read_rows(&path).at("read", &path)?.is_none() {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     /// After a truncation to `end`: the table without what was cut off.
@@ -163,6 +182,27 @@ impl Log {
             self.snapshots.unsynced.push(at);
             self.names_changed += 1;
         }
+    }
+
+    /// For the segment that has just begun.
+    pub(crate) fn snapshot_at_roll(&mut self) {
+        if self.snapshots.stray == Some(self.log_end) {
+            self.snapshots.stray = None;
+        } else {
+            self.write_snapshot(self.log_end);
+        }
+    }
+
+    /// After a cut to `end`, where the next segment will begin: durable once the directory is, so that short segments after
+    /// many cuts do not leave one damaged snapshot behind the other to a loss of power.
+    pub(crate) fn snapshot_at_cut(&mut self, end: i64) -> Result<(), LogError> {
+        self.write_snapshot(end);
+        if self.snapshots.is_unsynced(end) {
+            let path = path_of(&self.dir, end, "snapshot");
+            let file = self.dir.disk.open_to_read(&path).at("open", &path)?;
+            self.sync_cut(&file, &path)?;
+        }
+        Ok(())
     }
 
     /// At a flush, if enough was appended.

@@ -198,3 +198,34 @@ fn d1_a_failed_write_fences_and_reopening_cuts_to_whole_batches() {
     log.close().unwrap();
     assert!(dir.close(true).unwrap());
 }
+
+#[test]
+fn a_range_that_was_cut_off_never_shows_other_records() {
+    let world = World::new("lent", TINY);
+    let (_dir, mut log) = world.start();
+    let mut gone = 0;
+    for round in 0..40 {
+        for _ in 0..7 {
+            append(&mut log, 1, 20, round);
+        }
+        // Every batch in turn, also those that begin a segment.
+        let cut = Offset(log.log_end().0 - 1 - i64::from(round) % 7);
+        let range = log.read(cut, log.log_end(), usize::MAX).unwrap().unwrap();
+        let mut before = Vec::new();
+        range.read_into(&mut before).unwrap();
+        log.truncate_to(cut).unwrap().unwrap();
+        for _ in 0..7 {
+            append(&mut log, 1, 20, round);
+        }
+        let mut after = Vec::new();
+        match range.read_into(&mut after) {
+            // Its file had lost all its records, and another one has its name now.
+            Ok(()) => assert_eq!(after, before, "round {round}"),
+            Err(error) => {
+                gone += 1;
+                assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+            }
+        }
+    }
+    assert!((1..40).contains(&gone), "both cases came: {gone}");
+}

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::super::{error_code, leader_hints};
 use super::look::{Found, Topic};
-use crate::connection::replica_session::splice;
+use crate::connection::{Piece, splice};
 use crate::node::Node;
 
 /// How the answer is written.
@@ -18,7 +18,7 @@ pub(super) struct Form {
 
 impl Form {
     /// An answer that is an error as a whole.
-    pub(super) fn error(self, error_code: i16) -> Result<Vec<Bytes>, String> {
+    pub(super) fn error(self, error_code: i16) -> Result<Vec<Piece>, String> {
         finish(&FetchReply { error_code, ..FetchReply::default() }, self, &[])
     }
 
@@ -29,11 +29,10 @@ impl Form {
         node: &Node,
         found: &Found,
         session_id: i32,
-    ) -> Result<Vec<Bytes>, String> {
+    ) -> Result<Vec<Piece>, String> {
         let mut ranges = Vec::with_capacity(found.ranges.len());
         for range in &found.ranges {
-            let mut bytes = Vec::new();
-            ranges.push(range.read_into(&mut bytes).map(|()| Bytes::from(bytes)));
+            ranges.push(Piece::of_range(range));
         }
         let readable = |topic: &Topic, reply: &FetchReplyPartition| {
             let Records::Segment { slot, .. } = reply.records else { return *reply };
@@ -51,7 +50,9 @@ impl Form {
                 FetchReplyTopic { name: topic.name(), id: topic.id(), partitions }
             })
             .collect();
-        let ranges: Vec<Bytes> = ranges.into_iter().map(Result::unwrap_or_default).collect();
+        let nothing = |_| Piece::Bytes(Bytes::new());
+        let ranges: Vec<Piece> =
+            ranges.into_iter().map(|read| read.unwrap_or_else(nothing)).collect();
         let node_endpoints = leader_hints::endpoints(&node.view, found.hinted());
         let reply =
             FetchReply { throttle_time_ms: 0, error_code: 0, session_id, topics, node_endpoints };
@@ -59,7 +60,7 @@ impl Form {
     }
 }
 
-fn finish(reply: &FetchReply<'_>, form: Form, ranges: &[Bytes]) -> Result<Vec<Bytes>, String> {
+fn finish(reply: &FetchReply<'_>, form: Form, ranges: &[Piece]) -> Result<Vec<Piece>, String> {
     let segments =
         reply.write(form.correlation_id, form.version).map_err(|error| error.to_string())?;
     Ok(splice(segments.parts, ranges))

@@ -20,12 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_wire::messages::FetchRequest;
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::error_codes::FETCH_SESSION_ID_NOT_FOUND;
 use super::{Handled, RequestContext};
-use crate::connection::Slot;
+use crate::connection::{Piece, Slot};
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 use crate::partition::ParkedFetch;
@@ -78,10 +77,10 @@ pub(super) fn handle(
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let fetch = match Fetch::new(node, form, request) {
         Ok(fetch) => fetch,
-        Err(error_code) => return Ok(Handled::Answered(form.error(error_code)?)),
+        Err(error_code) => return Ok(Handled::Pieces(form.error(error_code)?)),
     };
     if let Some(answer) = fetch.answer(node, wait.is_zero())?.0 {
-        return Ok(Handled::Answered(answer));
+        return Ok(Handled::Pieces(answer));
     }
     let fetch = WaitingFetch {
         slot: context.slot,
@@ -93,7 +92,7 @@ pub(super) fn handle(
     match fetch.park(node)? {
         Some(answer) => {
             fetch.parked.cancel();
-            Ok(Handled::Answered(answer))
+            Ok(Handled::Pieces(answer))
         }
         None => Ok(Handled::Fetch(fetch)),
     }
@@ -105,7 +104,7 @@ impl WaitingFetch {
         &mut self,
         node: &Arc<Node>,
         late: bool,
-    ) -> Result<Option<Vec<Bytes>>, String> {
+    ) -> Result<Option<Vec<Piece>>, String> {
         if let Some(answer) = self.fetch.answer(node, late)?.0 {
             return Ok(Some(answer));
         }
@@ -114,7 +113,7 @@ impl WaitingFetch {
     }
 
     /// Wants news of the partitions from now on, and looks at them.
-    fn park(&self, node: &Arc<Node>) -> Result<Option<Vec<Bytes>>, String> {
+    fn park(&self, node: &Arc<Node>) -> Result<Option<Vec<Piece>>, String> {
         match &self.fetch.asked {
             Asked::Full { request, .. } => {
                 for (topic, position) in named(self.fetch.form.version, request) {
@@ -182,7 +181,7 @@ impl Fetch {
     }
 
     /// The answer, if it is due or `late`; and the bytes that were found.
-    fn answer(&self, node: &Node, late: bool) -> Result<(Option<Vec<Bytes>>, usize), String> {
+    fn answer(&self, node: &Node, late: bool) -> Result<(Option<Vec<Piece>>, usize), String> {
         let is_due = |found: &Found| late || found.urgent || found.bytes >= self.min_bytes;
         match &self.asked {
             Asked::Full { request, opens } => {

@@ -6,7 +6,7 @@ use barnabas_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use barnabas_wire::messages::{FetchResponse, StrBytes, Uuid};
 
 use super::*;
-use crate::connection::Out;
+use crate::connection::{Out, Piece};
 use crate::partition::{Aftermath, Flush, Hosted};
 use crate::testing::{Disk, LIFE, connection, node, produce, push, state, tp};
 
@@ -74,12 +74,12 @@ impl Rig {
 
 /// What an answer says.
 pub(super) fn read_answer(version: i16, handled: Handled) -> FetchResponse {
-    let Handled::Answered(answer) = handled else { panic!("it waits") };
+    let Handled::Pieces(answer) = handled else { panic!("it waits") };
     read_bytes(version, answer)
 }
 
-pub(super) fn read_bytes(version: i16, answer: Vec<Bytes>) -> FetchResponse {
-    let bytes = Bytes::from(answer.concat());
+pub(super) fn read_bytes(version: i16, answer: Vec<Piece>) -> FetchResponse {
+    let bytes = Bytes::from(answer.iter().flat_map(Piece::read).collect::<Vec<u8>>());
     barnabas_wire::decode_response::<FetchRequest>(version, bytes).unwrap().1
 }
 
@@ -113,7 +113,7 @@ async fn a_fetch_waits_until_records_are_committed() {
     assert!(waiting.parked.is_fired());
     rig.out.woken().await;
     assert!(waiting.answer(&rig.node, false).unwrap().is_some());
-    assert!(matches!(rig.ask(request(0)), Handled::Answered(_)), "there is something now");
+    assert!(matches!(rig.ask(request(0)), Handled::Pieces(_)), "there is something now");
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_client_that_waits_for_nothing_is_answered_at_once() {
     ] {
         let mut asked = request(0);
         change(&mut asked);
-        assert!(matches!(rig.ask(asked), Handled::Answered(_)));
+        assert!(matches!(rig.ask(asked), Handled::Pieces(_)));
     }
 }
 
@@ -189,7 +189,7 @@ async fn errors_are_kafkas_and_end_the_wait() {
         let mut asked = request(0);
         change(&mut asked);
         assert_eq!(rig.found(&asked), (code, 0));
-        assert!(matches!(rig.ask(asked), Handled::Answered(_)));
+        assert!(matches!(rig.ask(asked), Handled::Pieces(_)));
     }
 }
 
