@@ -443,7 +443,6 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
             idle_max: Duration::from_secs(600),
             queued_max_bytes: 1 << 20,
         },
-        descriptors: 1024,
         shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();

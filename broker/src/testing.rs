@@ -69,7 +69,6 @@ pub(crate) fn node_for(me: BrokerId, connections_max: usize) -> Arc<Node> {
                 idle_max: std::time::Duration::from_secs(600),
                 queued_max_bytes: 32 << 20,
             },
-            descriptors: 1 << 20,
             shown: Vec::new().into(),
         },
         view,

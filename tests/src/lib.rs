@@ -4,6 +4,7 @@
 //! clients were told and from the bytes that come back.
 
 pub mod admin;
+pub mod bench;
 pub mod client;
 pub mod cluster;
 pub mod corpus;

@@ -11,6 +11,7 @@ macro_rules! say {
 }
 
 mod ask;
+mod bench;
 mod broker;
 mod cluster;
 mod config;
@@ -54,6 +55,9 @@ enum Noun {
     /// Show and change settings of brokers.
     #[command(subcommand)]
     Config(config::ConfigVerb),
+    /// Drive a cluster with load and measure it.
+    #[command(subcommand)]
+    Bench(bench::BenchVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -132,6 +136,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Cluster(verb) => verb.run(),
         Noun::Leader(verb) => verb.run(),
         Noun::Config(verb) => verb.run(),
+        Noun::Bench(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),

@@ -39,8 +39,8 @@ pub struct ConnectionLimits {
 /// The connections of one listener.
 pub struct Places {
     limits: ConnectionLimits,
-    /// `max`, or less if there are too few descriptors.
-    max: usize,
+    /// How many files the process may open now.
+    descriptors: fn() -> u64,
     began: Instant,
     taken: Mutex<Taken>,
     refused: AtomicU64,
@@ -103,25 +103,31 @@ enum Met {
 }
 
 impl Places {
-    /// For a process that may open `descriptors` files.
+    /// For a process that may open as many files as `descriptors` says; asked for each connection, since it may change.
     #[must_use]
-    pub fn new(limits: ConnectionLimits, descriptors: u64) -> Arc<Self> {
-        let share = usize::try_from(descriptors / DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
-        let max = limits.max.min(share.saturating_sub(PROBATION_MAX).max(1));
-        if max < limits.max {
-            tracing::warn!(
-                target: "request", descriptors, max,
-                "max.connections is {}, but the process may open too few files for that: {max} are accepted; raise LimitNOFILE (ulimit -n)",
-                limits.max
-            );
-        }
-        Arc::new(Self {
+    pub fn new(limits: ConnectionLimits, descriptors: fn() -> u64) -> Arc<Self> {
+        let places = Self {
             limits,
-            max,
+            descriptors,
             began: Instant::now(),
             taken: Mutex::default(),
             refused: AtomicU64::new(0),
-        })
+        };
+        let max = places.max();
+        if max < places.limits.max {
+            tracing::warn!(
+                target: "request", max,
+                "max.connections is {}, but the process may open too few files for that: {max} are accepted; raise LimitNOFILE (ulimit -n)",
+                places.limits.max
+            );
+        }
+        Arc::new(places)
+    }
+
+    /// `max.connections`, or less if there are too few descriptors.
+    fn max(&self) -> usize {
+        let share = usize::try_from((self.descriptors)() / DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
+        self.limits.max.min(share.saturating_sub(PROBATION_MAX).max(1))
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -140,7 +146,7 @@ impl Places {
         Counts {
             clients: taken.clients,
             followers: taken.followers,
-            max: self.max,
+            max: self.max(),
             refused: self.refused.load(Ordering::Relaxed),
         }
     }
@@ -151,7 +157,7 @@ impl Places {
         let mut taken = self.lock();
         let of_address = taken.by_address.get(&address).copied().unwrap_or(0);
         let overridden = self.limits.per_ip_overrides.get(&address).copied();
-        let met = if taken.clients >= self.max {
+        let met = if taken.clients >= self.max() {
             Some(Met::All)
         } else if of_address >= overridden.unwrap_or(self.limits.per_ip_max) {
             Some(Met::Address)
@@ -184,7 +190,7 @@ impl Places {
         let clients = taken.clients;
         drop(taken);
         let (key, max) = match met {
-            Met::All => ("max.connections", self.max),
+            Met::All => ("max.connections", self.max()),
             Met::Address => (
                 "max.connections.per.ip (or .overrides)",
                 *self.limits.per_ip_overrides.get(&address).unwrap_or(&self.limits.per_ip_max),
@@ -272,7 +278,7 @@ impl Place {
 
     /// The first request is a client's: there was no place for one.
     pub(super) fn refuse(&self) {
-        let met = match self.places.lock().clients >= self.places.max {
+        let met = match self.places.lock().clients >= self.places.max() {
             true => Met::All,
             false => Met::Address,
         };
@@ -323,7 +329,7 @@ mod tests {
 
     #[test]
     fn places_are_counted_for_all_and_for_each_address_and_given_back() {
-        let places = Places::new(limits(), 1 << 20);
+        let places = Places::new(limits(), || 1 << 20);
         let take = |address| places.take(address).unwrap();
         let first = [take(ip(1)), take(ip(1))];
         assert!(take(ip(1)).is_on_probation(), "the third of its address");
@@ -342,7 +348,7 @@ mod tests {
 
     #[test]
     fn who_finds_no_place_may_show_that_it_is_a_follower_and_never_are_there_many() {
-        let places = Places::new(limits(), 1 << 20);
+        let places = Places::new(limits(), || 1 << 20);
         let clients: Vec<Place> = (1..5).map(|last| places.take(ip(last)).unwrap()).collect();
         let mut waiting: Vec<Place> =
             (0..PROBATION_MAX).map(|_| places.take(ip(7)).unwrap()).collect();
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_client_that_turns_out_to_be_a_follower_gives_its_place_back() {
-        let places = Places::new(limits(), 1 << 20);
+        let places = Places::new(limits(), || 1 << 20);
         let mut place = places.take(ip(1)).unwrap();
         place.becomes_followers();
         place.becomes_followers();
@@ -367,14 +373,14 @@ mod tests {
 
     #[test]
     fn half_of_the_descriptors_are_kept_for_logs() {
-        let places = Places::new(ConnectionLimits { max: 10_000, ..limits() }, 256);
+        let places = Places::new(ConnectionLimits { max: 10_000, ..limits() }, || 256);
         assert_eq!(places.counts().max, 128 - PROBATION_MAX);
     }
 
     #[tokio::test]
     async fn silent_clients_are_ended_unless_they_are_owed_an_answer_or_follow() {
         let idle_max = Duration::ZERO;
-        let places = Places::new(ConnectionLimits { idle_max, ..limits() }, 1 << 20);
+        let places = Places::new(ConnectionLimits { idle_max, ..limits() }, || 1 << 20);
         let mut connections = Vec::new();
         for last in 1..4 {
             let (out, client) = crate::testing::connection().await;

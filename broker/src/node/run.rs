@@ -71,7 +71,7 @@ pub enum StartError {
 /// # Errors
 /// It cannot start; nothing was changed then.
 pub fn run(config: BrokerConfig, shutdown: watch::Receiver<Stop>) -> Result<(), StartError> {
-    let descriptors = raise_descriptor_limit();
+    raise_descriptor_limit();
     let data = Builder::new_multi_thread()
         .thread_name("data")
         .enable_all()
@@ -83,27 +83,24 @@ pub fn run(config: BrokerConfig, shutdown: watch::Receiver<Stop>) -> Result<(), 
         .enable_all()
         .build()
         .map_err(StartError::Runtime)?;
-    let result = control.block_on(life(&config, descriptors, shutdown, &data, &control));
+    let result = control.block_on(life(&config, shutdown, &data, &control));
     data.shutdown_background();
     control.shutdown_background();
     result
 }
 
-/// Each log in use holds a descriptor, each connection one; the usual soft limit of 1024 is soon reached. Returns how many
-/// there may be.
-fn raise_descriptor_limit() -> u64 {
+/// Each log in use holds a descriptor, each connection one; the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         // Without it the broker runs, with fewer partitions and clients.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 async fn life(
     config: &BrokerConfig,
-    descriptors: u64,
     mut shutdown_signal: watch::Receiver<Stop>,
     data: &Runtime,
     control: &Runtime,
@@ -161,7 +158,7 @@ async fn life(
     let node = Node::new(Parts {
         me: config.broker_id,
         cluster_id,
-        options: options(config, descriptors),
+        options: options(config),
         view: view.clone(),
         directories: start.storage.directories().to_vec(),
         membership: running.membership.clone(),
@@ -276,7 +273,7 @@ fn zookeeper(config: &BrokerConfig, locked: &Locked) -> Config {
     }
 }
 
-fn options(config: &BrokerConfig, descriptors: u64) -> Options {
+fn options(config: &BrokerConfig) -> Options {
     Options {
         replica_lag_time_max_ms: config.replica_lag_time_max_ms,
         replica_fetch_wait_max_ms: u32::try_from(config.replica_fetch_wait_max_ms)
@@ -287,7 +284,6 @@ fn options(config: &BrokerConfig, descriptors: u64) -> Options {
         fetch_sessions_max: config.fetch_sessions_max,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
         connections: config.connections.clone(),
-        descriptors,
         shown: config.shown.clone(),
     }
 }

@@ -40,8 +40,6 @@ pub struct Options {
     pub socket_request_max_bytes: usize,
     /// Connections and their memory.
     pub connections: ConnectionLimits,
-    /// Files that this process may open.
-    pub descriptors: u64,
     /// Every setting of this broker, as administrators are shown it.
     pub shown: Arc<[Shown]>,
 }
@@ -111,6 +109,12 @@ pub struct Parts {
     pub data: tokio::runtime::Handle,
 }
 
+/// Files that this process may open now.
+fn descriptors() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 impl Node {
     /// Puts a node together.
     #[must_use]
@@ -119,7 +123,7 @@ impl Node {
             me: parts.me,
             cluster_id: parts.cluster_id,
             fetch_sessions: FetchSessions::new(parts.options.fetch_sessions_max),
-            places: Places::new(parts.options.connections.clone(), parts.options.descriptors),
+            places: Places::new(parts.options.connections.clone(), descriptors),
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             options: parts.options,
             view: parts.view,

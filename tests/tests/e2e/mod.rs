@@ -11,6 +11,8 @@ mod churn;
 mod clients;
 mod compaction;
 mod configs;
+#[cfg(target_os = "linux")]
+mod connections;
 mod delete_records;
 #[cfg(target_os = "linux")]
 mod disk_faults;

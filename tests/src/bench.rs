@@ -1,0 +1,202 @@
+//! What the data path costs: brokers and the ideal pipeline in turns, on the same files' device, CPU by the processes' clocks.
+//!
+//! Figures are ratios of one run; the spread of its rounds is printed beside each.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::Outcome;
+use crate::admin::NewTopic;
+use crate::cluster::{Cluster, Options, program, usage};
+
+/// How long idle brokers are watched.
+const IDLE: Duration = Duration::from_secs(20);
+const IDLE_PARTITIONS: i32 = 1_000;
+const IDLE_CONNECTIONS: u64 = 2_000;
+/// Bytes of a measurement with a thousand partitions.
+const SMALL_SHARE: u64 = 4;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Rounds of each kind.
+    pub rounds: usize,
+    /// Bytes of one measurement.
+    pub bytes: u64,
+    /// The ideal program.
+    pub ideal: PathBuf,
+}
+
+/// Goals, of which each figure must not be above (or, for throughput, below).
+const RF1_MAX: f64 = 1.5;
+const RF3_MAX: f64 = 1.6;
+const LATENCY_MAX: f64 = 3.0;
+const READ_NS_PER_BYTE_MAX: f64 = 0.3;
+const IDLE_CORE_SHARE_MAX: f64 = 0.02;
+const PARTITIONS_MIN: f64 = 0.8;
+const CONNECTION_BYTES_MAX: f64 = 20.0 * 1024.0;
+
+/// Runs it; `say` gets one JSON object a figure.
+///
+/// # Errors
+/// A cluster that does not form, or a program that fails.
+pub async fn run(plan: &Plan, say: &mut impl FnMut(&Value)) -> Outcome<()> {
+    let mut cluster = Cluster::start(Options {
+        session_timeout_ms: 6_000,
+        config: String::new(),
+        ..Options::default()
+    })
+    .await?;
+    let pids: Vec<Pid> = cluster.brokers().map(|broker| broker.pid()).collect::<Outcome<_>>()?;
+    idle_partitions(&cluster, &pids, say).await?;
+    let bench =
+        Bench { bootstrap: cluster.bootstrap(), pids, plan, data: cluster.directory().to_owned() };
+    let (mut rf1, mut rf3) = (Vec::new(), Vec::new());
+    let (mut reads, mut latency, mut many) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        for (factor, acks, ratios) in [(1_i16, "1", &mut rf1), (3, "all", &mut rf3)] {
+            let topic = format!("bench-{round}-rf{factor}");
+            create(&cluster, &topic, 1, factor.into()).await?;
+            let ideal = bench.ideal(factor - 1)?;
+            let (broker, _) = bench.produce(&topic, acks, plan.bytes)?;
+            say(
+                &json!({"figure": "produce", "replicas": factor, "round": round, "cpu_ns_per_byte": broker, "ideal_cpu_ns_per_byte": ideal}),
+            );
+            ratios.push(broker / ideal);
+            if factor == 1 {
+                reads.push(bench.consume(&topic)?);
+                latency.push(bench.latency(&topic)?);
+            }
+            cluster.admin().await?.delete_topic(&topic).await?;
+        }
+        let mut rates = Vec::new();
+        for partitions in [4, IDLE_PARTITIONS] {
+            let topic = format!("bench-{round}-p{partitions}");
+            create(&cluster, &topic, partitions, 1).await?;
+            rates.push(bench.produce(&topic, "1", plan.bytes / SMALL_SHARE)?.1);
+            cluster.admin().await?.delete_topic(&topic).await?;
+        }
+        many.push(rates[1] / rates[0]);
+    }
+    say(&figure("RF 1: CPU against the ideal", &mut rf1, RF1_MAX));
+    say(&figure("RF 3, acks=all: CPU of three brokers against the ideal", &mut rf3, RF3_MAX));
+    say(&figure("RF 1: p50 against a plain round trip", &mut latency, LATENCY_MAX));
+    say(&figure("tail read: ns of CPU a byte", &mut reads, READ_NS_PER_BYTE_MAX));
+    say(&figure("throughput of 1,000 partitions against 4 (at least)", &mut many, PARTITIONS_MIN));
+    idle_connections(&mut cluster, say).await
+}
+
+/// The median, the least and the greatest of a figure, beside its goal.
+fn figure(name: &str, values: &mut [f64], goal: f64) -> Value {
+    values.sort_by(f64::total_cmp);
+    let (least, most) = (values.first(), values.last());
+    json!({"figure": name, "median": values.get(values.len() / 2), "least": least, "most": most, "goal": goal})
+}
+
+async fn create(
+    cluster: &Cluster,
+    name: &str,
+    partitions: i32,
+    replication_factor: i32,
+) -> Outcome<()> {
+    let topic = NewTopic { name, partitions, replication_factor, configs: &[] };
+    cluster.admin().await?.create_topic(topic).await?;
+    cluster.until_healed(name, usize::try_from(replication_factor)?).await
+}
+
+fn cpu(pids: &[Pid]) -> Outcome<Duration> {
+    pids.iter().map(|pid| usage(*pid).map(|(_, cpu)| cpu)).sum()
+}
+
+/// Brokers and the programs that drive them.
+struct Bench<'a> {
+    bootstrap: String,
+    pids: Vec<Pid>,
+    plan: &'a Plan,
+    data: PathBuf,
+}
+
+impl Bench<'_> {
+    fn ideal(&self, followers: i16) -> Outcome<f64> {
+        let mut command = Command::new(&self.plan.ideal);
+        command.arg("--data").arg(&self.data);
+        command.args(["--followers", &followers.to_string()]);
+        command.args(["--bytes", &self.plan.bytes.to_string()]);
+        number(&output(command)?, "cpu_ns_per_byte")
+    }
+
+    /// ns of the brokers' CPU a byte, and MB a second.
+    fn produce(&self, topic: &str, acks: &str, bytes: u64) -> Outcome<(f64, f64)> {
+        let before = cpu(&self.pids)?;
+        let bytes = bytes.to_string();
+        let said = self.bench(&["produce", "--acks", acks, "--bytes", &bytes], topic)?;
+        let spent = cpu(&self.pids)?.saturating_sub(before).as_nanos() as f64;
+        Ok((spent / number(&said, "bytes")?, number(&said, "megabytes_per_second")?))
+    }
+
+    fn consume(&self, topic: &str) -> Outcome<f64> {
+        let before = cpu(&self.pids)?;
+        let said = self.bench(&["consume"], topic)?;
+        let spent = cpu(&self.pids)?.saturating_sub(before).as_nanos() as f64;
+        Ok(spent / number(&said, "bytes")?)
+    }
+
+    fn latency(&self, topic: &str) -> Outcome<f64> {
+        let arguments = ["latency", "--acks", "1", "--batch-bytes", "1024", "--count", "5000"];
+        number(&self.bench(&arguments, topic)?, "ratio")
+    }
+
+    fn bench(&self, arguments: &[&str], topic: &str) -> Outcome<Value> {
+        let mut command = Command::new(program()?);
+        command.arg("bench").args(arguments);
+        command.args(["--json", "--bootstrap", &self.bootstrap, "--topic", topic]);
+        output(command)
+    }
+}
+
+fn output(mut command: Command) -> Outcome<Value> {
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn number(said: &Value, name: &str) -> Outcome<f64> {
+    said[name].as_f64().ok_or_else(|| format!("no {name} in {said}").into())
+}
+
+/// What a thousand partitions cost that nobody uses.
+async fn idle_partitions(
+    cluster: &Cluster,
+    pids: &[Pid],
+    say: &mut impl FnMut(&Value),
+) -> Outcome<()> {
+    create(cluster, "idle", IDLE_PARTITIONS, 3).await?;
+    let (before, began) = (cpu(pids)?, Instant::now());
+    tokio::time::sleep(IDLE).await;
+    let share = (cpu(pids)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    let mut shares = [share];
+    say(&figure("1,000 idle RF 3 partitions: share of a core", &mut shares, IDLE_CORE_SHARE_MAX));
+    Ok(())
+}
+
+/// What a connection costs on which nothing happens.
+async fn idle_connections(cluster: &mut Cluster, say: &mut impl FnMut(&Value)) -> Outcome<()> {
+    let address = cluster.broker(1).config().listener.to_string();
+    let pid = cluster.broker(1).pid()?;
+    let (before, _) = usage(pid)?;
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_CONNECTIONS {
+        idle.push(TcpStream::connect(&address).await?);
+    }
+    let each = usage(pid)?.0.saturating_sub(before) / IDLE_CONNECTIONS;
+    say(&figure("idle connection: bytes", &mut [each as f64], CONNECTION_BYTES_MAX));
+    drop(idle);
+    Ok(())
+}
