@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
@@ -28,9 +28,6 @@ pub(in crate::cli) struct LatencyArgs {
     /// Batches to send.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// Least time from one batch to the next, in us; 0: at once.
-    #[arg(long, value_name = "US", default_value_t = 0)]
-    every_us: u64,
 }
 
 impl LatencyArgs {
@@ -42,7 +39,6 @@ impl LatencyArgs {
         let mut link = Link::dial(address)?;
         let mut plain = echo(frame.len()).map_err(refused)?;
         let (mut times, mut plain_times) = (Vec::new(), Vec::new());
-        let every = Duration::from_micros(self.every_us);
         let mut left = self.count;
         while left > 0 {
             let block = left.min(BLOCK);
@@ -52,7 +48,6 @@ impl LatencyArgs {
                 link.send(&frame)?;
                 check(link.receive()?)?;
                 times.push(began.elapsed());
-                thread::sleep(every.saturating_sub(began.elapsed()));
             }
             for _ in 0..block {
                 let began = Instant::now();
@@ -62,7 +57,6 @@ impl LatencyArgs {
                     .and_then(|()| plain.read_exact(&mut answer))
                     .map_err(refused)?;
                 plain_times.push(began.elapsed());
-                thread::sleep(every.saturating_sub(began.elapsed()));
             }
         }
         times.sort_unstable();
