@@ -24,8 +24,8 @@ use tokio::time::Instant;
 
 use super::error_codes::FETCH_SESSION_ID_NOT_FOUND;
 use super::{Handled, RequestContext};
-use crate::connection::{Piece, Slot};
 use crate::connection::serve::WAIT_MAX;
+use crate::connection::{Piece, Slot};
 use crate::node::Node;
 use crate::partition::ParkedFetch;
 use answer::Form;

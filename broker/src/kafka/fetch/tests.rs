@@ -4,6 +4,7 @@ use barnabas_replica::{FetchPosition, FollowerFetch};
 use barnabas_types::{Acks, BrokerEpoch, BrokerId, LeaderEpoch, Offset};
 use barnabas_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use barnabas_wire::messages::{FetchResponse, StrBytes, Uuid};
+use bytes::Bytes;
 
 use super::*;
 use crate::connection::{Out, Piece};
