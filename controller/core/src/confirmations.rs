@@ -1,12 +1,13 @@
 //! Who has confirmed a stored change of settings (R37).
 //!
 //! The settings in force travel with every leadership that is pushed, so whoever leads knows them. A change is answered when
-//! the present leader of each partition has acknowledged a push with the new ones: from then on no record is acknowledged
-//! under the old ones, except by a deposed leader, whose acknowledgements promise nothing (acks=1).
+//! the present leader of each partition has acknowledged them together with its leadership: it fetches from no earlier leader
+//! any more, so that none of these can commit a record under the old settings. (That it knew them as a follower is not enough:
+//! its leader may be deposed, not know it, and still be followed.) Only acks=1 promises nothing then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barnabas_types::{BrokerId, ConfigEntity, Incarnation};
+use barnabas_types::{BrokerId, ConfigEntity, Incarnation, TopicImage, TopicName};
 
 use crate::controller::Controller;
 use crate::controller_api::{AlteredConfig, Effects, RequestId};
@@ -42,25 +43,41 @@ impl Controller {
     /// Those whom the settings concern and who have not acknowledged them: a topic's present leaders; the broker, if it is
     /// live; for the cluster every live broker, and every present leader, live or not.
     fn unconfirmed(&self, confirming: &Confirming) -> Vec<BrokerId> {
+        let live = |b: &BrokerId| self.image().brokers.contains_key(b);
+        let lacks = |b: &BrokerId| !self.has_acked(b, confirming.version);
         let concerned: BTreeSet<BrokerId> = match &confirming.entity {
             ConfigEntity::Topic(name) => {
                 let topic = self.image().topics.get(name);
                 let Some(topic) = topic.filter(|t| Some(t.incarnation) == confirming.life) else {
                     return Vec::new(); // deleted since
                 };
-                topic.partitions.values().filter_map(|p| p.state.leader).collect()
+                self.unconfirmed_leaders(name, topic, confirming.version).collect()
             }
             ConfigEntity::Broker(Some(id)) => {
-                self.image().brokers.contains_key(id).then_some(*id).into_iter().collect()
+                Some(*id).filter(live).filter(lacks).into_iter().collect()
             }
             ConfigEntity::Broker(None) => {
-                let topics = self.image().topics.values();
-                let partitions = topics.flat_map(|topic| topic.partitions.values());
-                let leaders = partitions.filter_map(|p| p.state.leader);
-                self.image().brokers.keys().copied().chain(leaders).collect()
+                let topics = self.image().topics.iter();
+                let leaders = topics.flat_map(|(name, topic)| {
+                    self.unconfirmed_leaders(name, topic, confirming.version)
+                });
+                self.image().brokers.keys().copied().filter(lacks).chain(leaders).collect()
             }
         };
-        concerned.into_iter().filter(|b| !self.has_acked(b, confirming.version)).collect()
+        concerned.into_iter().collect()
+    }
+
+    /// Leaders of a topic's partitions that have not acknowledged the version, or not their partition as it is now.
+    fn unconfirmed_leaders<'a>(
+        &'a self,
+        name: &'a TopicName,
+        topic: &'a TopicImage,
+        version: u64,
+    ) -> impl Iterator<Item = BrokerId> + 'a {
+        topic.partitions.iter().filter_map(move |(index, partition)| {
+            let version = version.max(self.image.version_of(name, *index));
+            partition.state.leader.filter(|leader| !self.has_acked(leader, version))
+        })
     }
 
     fn has_acked(&self, broker: &BrokerId, version: u64) -> bool {

@@ -165,6 +165,11 @@ impl Image {
         self.stamp(name, index, version);
     }
 
+    /// Version in which a partition's state or settings last changed; 0 if it is not shown.
+    pub(crate) fn version_of(&self, name: &TopicName, index: i32) -> u64 {
+        self.stamps.get(name).and_then(|of| of.get(&index)).copied().unwrap_or(0)
+    }
+
     fn stamp(&mut self, name: &TopicName, index: i32, version: u64) {
         let stamps = self.stamps.entry(name.clone()).or_default();
         if let Some(old) = stamps.insert(index, version) {

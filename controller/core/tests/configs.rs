@@ -119,8 +119,13 @@ fn r37_a_leader_that_dies_is_waited_for_no_longer_and_its_successor_knows_the_se
     assert!(effects.config_answers.is_empty(), "1 still leads, as stored");
     let effects = term.finish(WriteOutcome::Applied);
     assert_eq!(term.state().leader, Some(b(2)));
-    let all: Vec<_> =
-        effects.config_answers.into_iter().chain(term.apply().config_answers).collect();
+    let all = effects.config_answers.into_iter().chain(term.apply().config_answers);
+    assert_eq!(
+        all.count(),
+        0,
+        "2 may still follow the deposed leader, which commits under the old settings"
+    );
+    let all = ack(&mut term, 2, 12).config_answers;
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].1.clone().unwrap().unconfirmed, []);
 }
