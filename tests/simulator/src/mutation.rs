@@ -71,11 +71,15 @@ pub enum Mutation {
     FinishEarly,
     /// A replica that is being added and no longer wanted leaves at once (against R21).
     NewcomerDroppedAtOnce,
+    /// The leader epoch stays when replicas leave and the leader does not (against R20).
+    FinishKeepsEpoch,
+    /// An operator's unclean election is not bound to the version that the operator was shown (against R39).
+    UncleanOfAnyVersion,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 34] = [
+    pub const ALL: [(&'static str, Mutation); 36] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -110,6 +114,8 @@ impl Mutation {
         ("stop-granted-early", Mutation::StopGrantedEarly),
         ("finish-early", Mutation::FinishEarly),
         ("newcomer-dropped-at-once", Mutation::NewcomerDroppedAtOnce),
+        ("finish-keeps-epoch", Mutation::FinishKeepsEpoch),
+        ("unclean-of-any-version", Mutation::UncleanOfAnyVersion),
     ];
 
     /// The mutation of that name.

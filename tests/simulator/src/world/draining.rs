@@ -18,6 +18,8 @@ use crate::store::{Answer, Request};
 
 /// Pause before a draining broker asks again.
 const ASK_AGAIN_MS: u64 = 15;
+/// How long some operators think about an unclean election.
+const OPERATOR_HESITATES_MS: u64 = 200;
 
 impl World {
     /// An operator drains a broker, or undrains one that is drained; a shutdown is left alone.
@@ -229,15 +231,11 @@ impl World {
             return;
         }
         let expected = unclean.then_some(state.partition_epoch);
-        self.queue.after(
-            3,
-            Happening::Input {
-                to,
-                life: None,
-                from: None,
-                input: Input::Elect { partition, unclean: expected },
-            },
-        );
+        // Some hesitate: the partition may be another one when they have made up their mind.
+        let hesitates = unclean && self.values % 2 == 1;
+        let after_ms = if hesitates { OPERATOR_HESITATES_MS } else { 3 };
+        let input = Input::Elect { partition, unclean: expected };
+        self.queue.after(after_ms, Happening::Input { to, life: None, from: None, input });
     }
 
     /// A request for an election reaches a process. Before an unclean one the registrations are read again (R39).
@@ -256,10 +254,15 @@ impl World {
             Some(_) => Election::Unclean { to: None },
             None => Election::Preferred,
         };
-        let partitions = vec![ElectPartition { partition, expected: unclean }];
+        if let Some(shown) = unclean {
+            self.shown.insert((partition.clone(), shown));
+        }
+        let expected = unclean.filter(|_| !self.is_mutated(Mutation::UncleanOfAnyVersion));
+        let partitions = vec![ElectPartition { partition, expected }];
         let elect = ElectLeaders { election, partitions };
         let event = ControllerEvent::ElectLeaders { request, elect };
         if unclean.is_some() {
+            let Some(term) = &mut self.processes[b].term else { return };
             term.after_brokers.push(event);
             self.brokers_changed(b);
         } else {

@@ -24,7 +24,9 @@ use std::collections::BTreeMap;
 pub use script::Told;
 
 use barnabas_controller_core::{Candidate, SessionId};
-use barnabas_types::{BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Now, TopicPartition};
+use barnabas_types::{
+    BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Now, PartitionEpoch, TopicPartition,
+};
 
 use crate::checkers::{self, Checkers, Violation};
 use crate::coverage::{Coverage, Reached};
@@ -101,6 +103,8 @@ pub struct World {
     pub(crate) values: u64,
     /// Leader epochs of unclean elections that an operator asked for.
     pub(crate) demanded: std::collections::BTreeSet<(TopicPartition, i64, LeaderEpoch)>,
+    /// The partition epochs that operators were shown before they asked for unclean elections (R39).
+    pub(crate) shown: std::collections::BTreeSet<(TopicPartition, PartitionEpoch)>,
     pub(crate) names_used: BTreeMap<barnabas_types::TopicName, u64>,
     /// Replicas that the present event may have changed.
     pub(crate) touched: Vec<(Ix, TopicPartition)>,
@@ -178,6 +182,7 @@ impl World {
             correlations: 0,
             values: 0,
             demanded: std::collections::BTreeSet::new(),
+            shown: std::collections::BTreeSet::new(),
             names_used: BTreeMap::new(),
             touched: Vec::new(),
             compared: BTreeMap::new(),

@@ -116,7 +116,14 @@ impl World {
     }
 
     /// F: replicas leave only when the ISR is what is assigned from then on. Nobody is forgotten on the way.
-    pub(crate) fn assignment_written(&mut self, at: &TopicPartition, before: Option<&Assignment>) {
+    ///
+    /// R20: whenever somebody leaves, the leader epoch rises, so that nobody's position outlives its replica.
+    pub(crate) fn assignment_written(
+        &mut self,
+        at: &TopicPartition,
+        before: Option<&Assignment>,
+        state_before: Option<&PartitionState>,
+    ) {
         let (Some(before), Some(after)) = (before, self.assignment_of(at)) else { return };
         let Some((_, state)) = self.store.state(at) else { return };
         let state = state.clone();
@@ -129,6 +136,10 @@ impl World {
                 "F",
                 format!("{at}: replicas {before:?} became {after:?} with ISR {:?}", state.isr),
             );
+        }
+        if shrinks && state_before.is_some_and(|s| s.leader_epoch >= state.leader_epoch) {
+            let text = format!("{at}: replicas left in leader epoch {}", state.leader_epoch);
+            self.checkers.broken("R20", text);
         }
         match (before.moving.is_under_way(), after.moving.is_under_way()) {
             (false, true) => self.reach(Reached::MoveBegan),
@@ -179,13 +190,14 @@ impl World {
 
     /// Whether the controller decides about moves with a planted bug.
     fn misdecides(&self) -> bool {
-        [Mutation::FinishEarly, Mutation::NewcomerDroppedAtOnce]
+        [Mutation::FinishEarly, Mutation::NewcomerDroppedAtOnce, Mutation::FinishKeepsEpoch]
             .into_iter()
             .any(|mutation| self.is_mutated(mutation))
     }
 
     /// A decision as a controller with a planted bug makes it.
     fn misdecide(&self, write: &mut AssignmentWrite) {
+        let before = self.store.state(&write.partition).map(|(_, state)| state.clone());
         let Some(assignment) = write.assignments.get_mut(&write.partition.partition) else {
             return;
         };
@@ -202,6 +214,12 @@ impl World {
             state.isr.retain(|(b, _)| some.contains(b));
             state.leader = state.leader.filter(|l| some.contains(l)).or(Some(first));
             state.leader_epoch = state.leader_epoch.next();
+        }
+        if self.is_mutated(Mutation::FinishKeepsEpoch)
+            && let Some(before) = before
+            && before.leader == state.leader
+        {
+            state.leader_epoch = before.leader_epoch;
         }
         if self.is_mutated(Mutation::NewcomerDroppedAtOnce) {
             let unwanted: Vec<BrokerId> = assignment

@@ -233,6 +233,15 @@ impl World {
         term.controller.step(now, event, &mut effects);
         if demanded {
             for write in &effects.partition_writes {
+                let built_on = (write.partition.clone(), write.expected);
+                let outside = |s: &barnabas_types::PartitionState| {
+                    write.state.leader.is_some_and(|leader| !s.in_isr(leader))
+                };
+                let before = self.store.state(&write.partition).map(|(_, state)| state);
+                if before.is_some_and(outside) && !self.shown.contains(&built_on) {
+                    let text = format!("{built_on:?}: elected uncleanly, and no operator saw that");
+                    self.checkers.broken("R39", text);
+                }
                 if let Some((topic, _)) = self.store.state(&write.partition) {
                     let czxid = topic.incarnation.czxid;
                     let of = (write.partition.clone(), czxid, write.state.leader_epoch);

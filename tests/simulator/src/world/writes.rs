@@ -210,7 +210,7 @@ impl World {
             }
             (Request::WriteAssignment { fence, write }, Answer::Done) => {
                 self.state_written(fence.epoch, &write.partition, before.as_ref());
-                self.assignment_written(&write.partition, assigned.as_ref());
+                self.assignment_written(&write.partition, assigned.as_ref(), before.as_ref());
             }
             (Request::WriteConfig { write, .. }, Answer::Done) => {
                 for (name, topic) in &self.store.topics {
