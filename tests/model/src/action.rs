@@ -1,8 +1,10 @@
 //! Everything that can happen next in a world.
 
+use crate::broker::Stopping;
 use crate::mutation::Mutation;
+use crate::node::{Mask, Proposal, Push, brokers_in};
 use crate::protocol::{Protocol, durable};
-use crate::world::{BROKERS, Ix, Proposal, Push, World};
+use crate::world::{BROKERS, Ix, World};
 
 /// One step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +77,65 @@ pub enum Action {
     Restart(Ix),
     /// A live process registers anew.
     RegisterAgain(Ix),
+    /// A follower's request gets into the net.
+    Request(Ix),
+    /// A message arrives; by index.
+    Deliver(usize),
+    /// A message is lost; by index.
+    Lose(usize),
+    /// An operator wants the partition on these brokers, as a bit mask.
+    Reassign(Mask),
+    /// The elected term writes who holds the partition after a move, apart from its end (a planted bug).
+    EndMove,
+    /// An operator deletes the topic.
+    DeleteTopic,
+    /// An operator makes it again.
+    CreateTopic,
+    /// A broker wants to stop.
+    WantStop(Ix),
+    /// Its request reaches the elected term.
+    AskToStop(Ix),
+    /// It stops, everything flushed.
+    Stop(Ix),
+    /// A client asks a leader to delete records.
+    DeleteRecords {
+        /// Which leader.
+        leader: Ix,
+        /// All below this offset.
+        to: u8,
+    },
+    /// Retention drops what is below an offset.
+    Retain {
+        /// Where.
+        broker: Ix,
+        /// Which offset.
+        to: u8,
+    },
+    /// A sync of the log fails.
+    SyncFails {
+        /// Where.
+        broker: Ix,
+        /// The process dies before it has noted that.
+        dies: bool,
+    },
+    /// A broker that cannot serve its replica says so to a term.
+    ReportFailed {
+        /// Which term.
+        term: usize,
+        /// Who.
+        broker: Ix,
+    },
+    /// An operator wants sync mode.
+    SwitchToSync,
+    /// A broker's acknowledgement of its newest push reaches the term that pushed.
+    Acknowledge {
+        /// Which term.
+        term: usize,
+        /// Whose.
+        broker: Ix,
+    },
+    /// An operator elects uncleanly.
+    ElectUncleanly,
 }
 
 impl Protocol {
@@ -83,7 +144,8 @@ impl Protocol {
         if w.broken {
             return;
         }
-        for b in 0..BROKERS {
+        // Who never holds the partition has no part in it.
+        for b in brokers_in(self.row.holders()) {
             self.broker_actions(w, b, out);
         }
         if w.spent.crashes_of_all < self.row.crashes_of_all {
@@ -97,6 +159,37 @@ impl Protocol {
         if w.terms.len() < usize::from(self.row.terms) {
             out.push(Action::NewTerm);
         }
+        for index in 0..w.messages.len() {
+            out.extend([Action::Deliver(index), Action::Lose(index)]);
+        }
+        self.operator_actions(w, out);
+    }
+
+    fn operator_actions(&self, w: &World, out: &mut Vec<Action>) {
+        let (row, spent) = (&self.row, &w.spent);
+        if w.terms[w.present_term()].over {
+            return;
+        }
+        if spent.moves < row.moves {
+            out.extend([Action::Reassign(row.target), Action::Reassign(row.assigned)]);
+        }
+        if w.terms[w.present_term()].planted.split {
+            out.push(Action::EndMove);
+        }
+        if spent.lives < row.lives && w.exists() {
+            out.push(Action::DeleteTopic);
+        }
+        if !w.exists() {
+            out.push(Action::CreateTopic);
+        }
+        let asking = (0..BROKERS).filter(|b| w.stop_requests[*b] != 0);
+        out.extend(asking.map(Action::AskToStop));
+        if spent.switches < row.switches {
+            out.push(Action::SwitchToSync);
+        }
+        if spent.unclean < row.unclean_elections && w.node.leader.is_none() {
+            out.push(Action::ElectUncleanly);
+        }
     }
 
     fn broker_actions(&self, w: &World, b: Ix, out: &mut Vec<Action>) {
@@ -106,13 +199,15 @@ impl Protocol {
             let keeps = durable(broker)..=broker.log_end();
             out.extend(keeps.map(|keeps| Action::HostCrash { broker: b, keeps }));
         }
-        let Some(replica) = &broker.replica else {
+        if !broker.up() {
             out.push(Action::Restart(b));
             if registered {
                 out.push(Action::Expire(b));
             }
             return;
-        };
+        }
+        self.process_actions(w, b, out);
+        let Some(replica) = &broker.replica else { return };
         let may_propose = spent.proposals < row.proposals;
         if broker.leads().is_some() {
             if w.history.produced < row.records {
@@ -126,8 +221,16 @@ impl Protocol {
                 if sent && (may_propose || self.breaks(Mutation::RefusalForgetsProposal)) {
                     out.push(Action::GiveUp(b));
                 }
-            } else if may_propose {
+            } else if may_propose && !row.available {
                 out.push(Action::Lag(b));
+            }
+            if spent.deletions < row.deletions {
+                let to = broker.directory.log_start.0 as u8 + 1..=self.deletable_at(w, b) as u8;
+                out.extend(to.map(|to| Action::DeleteRecords { leader: b, to }));
+            }
+        } else if replica.role().leader().is_some() && row.messages > 0 {
+            if w.messages.len() < usize::from(row.messages) {
+                out.push(Action::Request(b));
             }
         } else if replica.role().leader().is_some() {
             out.push(Action::Fetch { follower: b, lost: false });
@@ -135,16 +238,37 @@ impl Protocol {
                 out.push(Action::Fetch { follower: b, lost: true });
             }
         }
-        if self.flushes() && broker.directory.recovery_point < broker.directory.log_end() {
+        let unflushed = broker.directory.recovery_point < broker.directory.log_end();
+        if self.flushes() && unflushed && !replica.is_fenced() {
             out.push(Action::Flush(b));
+            if spent.failed_syncs < row.failed_syncs {
+                out.push(Action::SyncFails { broker: b, dies: false });
+                out.push(Action::SyncFails { broker: b, dies: true });
+            }
         }
+        if spent.retentions < row.retentions {
+            let to = broker.directory.log_start.0 as u8 + 1..=self.deletable_at(w, b) as u8;
+            out.extend(to.map(|to| Action::Retain { broker: b, to }));
+        }
+    }
+
+    /// What becomes of a process, whatever it holds.
+    fn process_actions(&self, w: &World, b: Ix, out: &mut Vec<Action>) {
+        let (row, spent, broker) = (&self.row, &w.spent, &w.brokers[b]);
+        let registered = w.registered[b].is_some();
         if spent.process_crashes < row.process_crashes {
             out.push(Action::ProcessCrash(b));
         }
-        if !registered {
+        if !registered || broker.is_fenced() {
             out.push(Action::RegisterAgain(b));
         } else if spent.expiries < row.expiries {
             out.push(Action::Expire(b));
+        }
+        match broker.stopping {
+            Stopping::No if spent.stops < row.stops && registered => out.push(Action::WantStop(b)),
+            Stopping::Granted => out.push(Action::Stop(b)),
+            Stopping::Wanted if row.stops_anyway => out.push(Action::Stop(b)),
+            _ => {}
         }
     }
 
@@ -175,8 +299,16 @@ impl Protocol {
             if elected && member && w.spent.suspicions < self.row.suspicions {
                 out.push(Action::Suspect(b));
             }
-            if elected && w.node.leader.is_none() {
+            if elected && w.node.leader.is_none() && w.exists() {
                 out.push(Action::Report { term, broker: b });
+            }
+            if w.brokers[b].is_fenced() {
+                out.push(Action::ReportFailed { term, broker: b });
+            }
+            // Leaders are waited for, and whoever wants to stop.
+            let awaited = w.node.leader == Some(b as u8) || w.brokers[b].stopping != Stopping::No;
+            if awaited && usize::from(w.brokers[b].applied.0) == term + 1 {
+                out.push(Action::Acknowledge { term, broker: b });
             }
         }
         for proposal in &w.proposals {
@@ -224,6 +356,26 @@ impl Protocol {
             Action::Expire(b) => self.expire(w, b),
             Action::Restart(b) => self.restart(w, b),
             Action::RegisterAgain(b) => self.register_again(w, b),
+            Action::Request(b) => self.request(w, b),
+            Action::Deliver(index) => self.deliver(w, index),
+            Action::Lose(index) => {
+                w.messages.remove(index);
+                Some(())
+            }
+            Action::Reassign(target) => self.reassign(w, target),
+            Action::EndMove => self.end_move(w),
+            Action::DeleteTopic => self.delete_topic(w),
+            Action::CreateTopic => self.create_topic(w),
+            Action::WantStop(b) => self.want_stop(w, b),
+            Action::AskToStop(b) => self.ask_to_stop(w, b),
+            Action::Stop(b) => self.stop_cleanly(w, b),
+            Action::DeleteRecords { leader, to } => self.delete_records(w, leader, to),
+            Action::Retain { broker, to } => self.retain(w, broker, to),
+            Action::SyncFails { broker, dies } => self.sync_fails(w, broker, dies),
+            Action::ReportFailed { term, broker } => self.report_failed(w, term, broker),
+            Action::SwitchToSync => self.switch_to_sync(w),
+            Action::Acknowledge { term, broker } => self.acknowledge(w, term, broker),
+            Action::ElectUncleanly => self.elect_uncleanly(w),
         }
     }
 }

@@ -49,7 +49,9 @@ impl Model for Exploration {
                 }),)*]
             };
         }
-        let mut all = invariants!(0 1 2 3 4 5 6 7 8 9 10);
+        let mut all = invariants!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        let only = self.protocol.row.only.map(|index| properties::ALL[index].0);
+        all.retain(|p| only.is_none_or(|name| p.name == name));
         all.push(Property::always("is looked at", |m: &Self, w| {
             m.protocol.look(w);
             true

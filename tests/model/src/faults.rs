@@ -1,8 +1,12 @@
 //! What breaks: processes, hosts, sessions; and the return of each.
 
+use barnabas_types::Offset;
+
+use crate::broker::{Broker, Planted, Stopping};
 use crate::mutation::Mutation;
+use crate::node::Registration;
 use crate::protocol::Protocol;
-use crate::world::{BROKERS, Ix, Planted, Registration, World, offset};
+use crate::world::{BROKERS, Ix, World, offset};
 
 impl Protocol {
     /// The process dies; its page cache stays.
@@ -11,7 +15,12 @@ impl Protocol {
             return None;
         }
         w.spent.process_crashes += 1;
-        stop(w, b);
+        let forgets_start = self.breaks(Mutation::LogStartForgotten);
+        let broker = w.brokers[b].edit();
+        broker.stop();
+        if forgets_start {
+            broker.directory.log_start_checkpoint = Offset(0);
+        }
         Some(())
     }
 
@@ -44,14 +53,15 @@ impl Protocol {
             return None;
         }
         self.register(w, b);
-        self.open(w, b);
+        w.brokers[b].edit().running = true;
         Some(())
     }
 
     /// A live process registers anew.
     pub(crate) fn register_again(&self, w: &mut World, b: Ix) -> Option<()> {
         let broker = &w.brokers[b];
-        if !broker.up() || w.registered[b].is_some_and(|r| r.epoch == broker.epoch) {
+        let registered = w.registered[b].is_some_and(|r| r.epoch == broker.epoch);
+        if !broker.up() || (registered && !broker.is_fenced()) {
             return None;
         }
         self.register(w, b);
@@ -62,42 +72,57 @@ impl Protocol {
     fn register(&self, w: &mut World, b: Ix) {
         let epoch = w.next_epoch;
         w.next_epoch += 1;
-        let reads_controller_epoch = self.breaks(Mutation::NoIsrBrokerEpochsButControllerEpochRead);
+        // Where nothing is deleted, R2, R3 and the target of a push do without.
+        let reads_controller_epoch = self.breaks(Mutation::NoIsrBrokerEpochsButControllerEpochRead)
+            || (self.row.deletes() && !self.breaks(Mutation::ControllerEpochNotRead));
         let heard = if reads_controller_epoch { w.controller_epoch } else { 0 };
         let forgets_mark = self.breaks(Mutation::MarkClearedByRegistering);
+        if !self.breaks(Mutation::DrainOfAnyEpoch) {
+            w.stop_requests[b] = 0;
+            w.forget_versions();
+        }
         let broker = w.brokers[b].edit();
         broker.epoch = epoch;
         broker.heard = broker.heard.max(heard);
-        w.registered[b] =
-            Some(Registration { epoch, tail_lost: broker.tail_lost && self.row.tail_loss_told });
+        let tail_lost = broker.tail_lost && self.row.tail_loss_told;
+        w.registered[b] = Some(Registration { epoch, tail_lost, draining: false });
         if forgets_mark {
             broker.tail_lost = false;
         }
     }
 }
 
-/// The process is gone with all that it knew; its HW is checkpointed.
-fn stop(w: &mut World, b: Ix) {
-    let broker = w.brokers[b].edit();
-    let high_watermark = broker.high_watermark();
-    broker.directory.high_watermark = offset(high_watermark);
-    broker.replica = None;
-    broker.heard = 0;
-    broker.clock = 0;
-    broker.waiting = None;
-    broker.planted = Planted { led: broker.planted.led, ..Planted::default() };
+impl Broker {
+    /// The process is gone with all that it knew; its HW is checkpointed.
+    pub(crate) fn stop(&mut self) {
+        self.close();
+        self.running = false;
+        self.heard = 0;
+        self.tombstone = None;
+        self.applied = (0, 0);
+        self.clock = 0;
+        self.stopping = Stopping::No;
+        let Planted { led, bad, .. } = self.planted;
+        self.planted = Planted { led, bad, ..Planted::default() };
+    }
 }
 
 fn lose_tail(w: &mut World, b: Ix, keeps: usize) {
     if w.brokers[b].up() {
-        stop(w, b);
+        w.brokers[b].edit().stop();
     }
     let directory = &mut w.brokers[b].edit().directory;
+    if directory.incarnation.czxid == 0 {
+        w.brokers[b].edit().tail_lost = true;
+        return;
+    }
     directory.cut(offset(keeps));
     // What was found there after the crash is on the disk.
     directory.flushed(offset(keeps));
     // The epoch checkpoint is durable with the next flush only: an epoch without a record may be forgotten.
     directory.epochs.truncate_from_end(offset(keeps));
     directory.truncations = 0;
-    w.brokers[b].edit().tail_lost = true;
+    let broker = w.brokers[b].edit();
+    broker.tail_lost = true;
+    broker.planted.bad = None;
 }

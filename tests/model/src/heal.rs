@@ -3,6 +3,7 @@
 use barnabas_replica::ProposalOutcome;
 
 use crate::action::Action;
+use crate::broker::{Broker, Stopping};
 use crate::protocol::Protocol;
 use crate::world::{BROKERS, World};
 
@@ -18,6 +19,7 @@ impl Protocol {
         healing.row.proposals = u8::MAX;
         let mut w = from.clone();
         w.spent.proposals = 0;
+        w.messages.clear();
         for b in 0..BROKERS {
             if w.brokers[b].leads().is_some() && w.brokers[b].waiting.is_none() {
                 // What the bound on proposals has swallowed times out.
@@ -33,20 +35,29 @@ impl Protocol {
                 break;
             }
         }
-        let end = w.brokers[0].log_end();
-        w.node.leader.is_some()
-            && w.node.members() == 0b111
-            && w.brokers.iter().all(|b| {
-                b.directory.records == w.brokers[0].directory.records && b.high_watermark() == end
-            })
+        is_whole(&w)
     }
 
     fn round(&self, w: &mut World) {
         let term = w.present_term();
         for b in 0..BROKERS {
             self.due(w, Action::Restart(b));
-            self.due(w, Action::RegisterAgain(b));
+            if w.brokers[b].is_fenced() || w.registered[b].is_none() {
+                self.due(w, Action::RegisterAgain(b));
+            }
             self.due(w, Action::Observe { term, broker: b });
+            if w.stop_requests[b] != 0 {
+                self.due(w, Action::AskToStop(b));
+            }
+            if w.brokers[b].stopping == Stopping::Granted {
+                self.due(w, Action::Stop(b));
+            }
+        }
+        if !w.exists() {
+            self.due(w, Action::CreateTopic);
+        }
+        if w.terms[term].planted.split {
+            self.due(w, Action::EndMove);
         }
         while !w.flights.is_empty() {
             let before = w.flights.len();
@@ -73,8 +84,9 @@ impl Protocol {
             self.due(w, Action::Report { term, broker: b });
             self.due(w, Action::Flush(b));
             self.due(w, Action::Fetch { follower: b, lost: false });
+            self.due(w, Action::Acknowledge { term, broker: b });
         }
-        if w.node.members() != 0b111 {
+        if w.node.members() != w.node.assigned.mask() {
             for b in 0..BROKERS {
                 if w.brokers[b].waiting.is_none() {
                     self.due(w, Action::Lag(b));
@@ -88,4 +100,24 @@ impl Protocol {
             *w = next;
         }
     }
+}
+
+/// A leader, nobody moves, everybody who holds the partition is in the ISR with all of it, and nobody else has any of it.
+fn is_whole(w: &World) -> bool {
+    let assigned = w.node.assigned;
+    let Some(leader) = w.node.leader.filter(|_| w.exists() && !assigned.moves()) else {
+        return false;
+    };
+    let leader = &w.brokers[usize::from(leader)];
+    let end = leader.log_end();
+    let same = |b: &Broker| {
+        let both = b.directory.records.iter().zip(&leader.directory.records);
+        b.log_end() == end
+            && both.into_iter().all(|(x, y)| x.agrees(y))
+            && b.high_watermark() == end
+    };
+    w.node.members() == assigned.mask()
+        && w.brokers.iter().enumerate().all(|(n, b)| {
+            if assigned.has(n) { same(b) } else { b.life() == 0 && b.replica.is_none() }
+        })
 }

@@ -4,21 +4,32 @@
 //! them. stateright explores it breadth first and checks the invariants in every state.
 
 pub mod action;
+pub mod broker;
 pub mod check;
+mod drains;
 mod faults;
 mod heal;
+mod log_start;
 pub mod losses;
 pub mod mutation;
+mod mutations;
+pub mod net;
+pub mod node;
+mod operator;
 mod planted;
+mod planted_moves;
 pub mod properties;
 pub mod protocol;
+mod pushes;
 pub mod reached;
 mod replicas;
 pub mod row;
 pub mod rows;
 pub mod shared;
+mod syncs;
 mod terms;
 pub mod world;
+mod writes;
 
 pub use check::{Finding, explore, find_loss};
 pub use mutation::Mutation;

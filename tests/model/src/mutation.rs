@@ -1,7 +1,14 @@
-//! Planted bugs, one per rule that is taken away or changed; the explorations must find each.
+//! Planted bugs, one per rule that is taken away or changed; the explorations must find each, in the rows of
+//! [`Mutation::ALL`].
 //!
 //! None needs a hook in the cores: they live in the shells, which tell a core what is not so, alter what it decided on its
 //! way to the store, or count what it did not.
+
+use crate::mutations;
+pub use crate::mutations::{ELSEWHERE, ON_DEMAND};
+
+/// A bug, its name, and the words of a row in which it is found.
+pub type Planted = (Mutation, &'static str, &'static str);
 
 /// A rule that is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,116 +77,100 @@ pub enum Mutation {
     MarkClearedByRegistering,
     /// The lost-tail mark goes with the first push (against R7).
     MarkClearedByPush,
+    /// A move ends when some of its target is in the ISR (against R20).
+    FinishEarly,
+    /// The leader epoch stays when replicas leave and the leader does not (against R20).
+    FinishKeepsEpoch,
+    /// A replica that is being added and no longer wanted leaves at once (against R21).
+    NewcomerDroppedAtOnce,
+    /// The same, if it is not in the ISR.
+    NewcomerOutsideIsrDropped,
+    /// A move ends in two writes: the state, then the assignment (against R18).
+    MoveEndsInTwoWrites,
+    /// A change of the assignment alone keeps the partition epoch, and no proposal is held against the assignment (against R18).
+    AssignmentKeepsVersion,
+    /// A broker forgets what it has deleted (against R22b).
+    TombstoneForgotten,
+    /// A broker obeys a delete whatever its partition epoch (against R22a).
+    DeleteOfAnyVersion,
+    /// A broker does not read `/controller_epoch` when it registers (against R22a).
+    ControllerEpochNotRead,
+    /// After the loss of the last member's tail the target of a move is asked only (against R24).
+    RecoveryOverTarget,
+    /// A replica reports its log without having accepted the leaderless state (against R8).
+    ReportUnfenced,
+    /// A report counts in every leaderless spell of the same incarnation of a broker (against R8).
+    ReportOfAnyEpoch,
+    /// A drain does not wait until enough others are in the ISR (against R26).
+    DrainWithoutWait,
+    /// A draining broker is admitted to an ISR (against R26).
+    DrainingAdmitted,
+    /// A new controller does not know who drains (against R25).
+    DrainInMemoryOnly,
+    /// A broker that was drained once is draining for ever (against R25).
+    DrainKeptById,
+    /// A request to stop is obeyed under whatever broker epoch it was made (against R25).
+    DrainOfAnyEpoch,
+    /// A broker is told that it may stop before the stored state is without it (against R26).
+    StopGrantedEarly,
+    /// A re-created topic finds the bytes of its earlier life (against R28).
+    StrayDirectoryOpened,
+    /// A leader serves fetches of another life of the topic (against R29).
+    FetchOfAnyLife,
+    /// A broker obeys pushes of whatever life, also of an earlier one (against R27).
+    PushOfAnyLife,
+    /// A proposal counts for whatever life the topic is in (against R29).
+    ProposalOfAnyLife,
+    /// A follower compares neither the last epoch of its log nor its LEO with what it asked for (against R31).
+    AnswerOfAnyPosition,
+    /// A follower does not compare the last epoch of its log with what it asked for (against R31).
+    AnswerOfAnyLastEpoch,
+    /// A leader notes the fetch of a dead incarnation as the present one's (against R30).
+    DeadFetchCounts,
+    /// A client may delete what is not committed (against R32).
+    DeletionAboveHighWatermark,
+    /// Retention drops what is not committed (against R32).
+    RetentionAboveHighWatermark,
+    /// A leader answers a deletion as soon as it has ordered it (against R33).
+    DeletionAnsweredAtOnce,
+    /// A follower joins whose log begins before the leader's (against R34).
+    JoinWithoutLogStart,
+    /// A follower that must begin anew begins at its leader's LEO (against R35).
+    ResetToLogEnd,
+    /// A follower that must begin anew begins at its leader's high watermark (against R35).
+    ResetToHighWatermark,
+    /// An empty log above offset 0 is judged by epochs, of which it has none (against R36).
+    EmptyLogDiverges,
+    /// The log start does not survive the process (against R32).
+    LogStartForgotten,
+    /// A follower above its leader's end begins anew instead of cutting (against R35).
+    AboveTheEndResets,
+    /// After a failed sync the next one, which proves nothing, counts (against R38).
+    SecondSyncCounts,
+    /// After a restart the bytes above the recovery point are synced without having been written again (against R16).
+    NotWrittenAgain,
+    /// A replica whose sync failed keeps what was not written, and says nothing (against R38).
+    FailedSuffixKept,
+    /// The flush mode is told apart from leaderships (against R37).
+    ModeApartFromLeadership,
+    /// A change of the flush mode is confirmed when it is stored (against R37).
+    ModeConfirmedEarly,
 }
 
 impl Mutation {
-    /// All of them: name, and the row in which each is found.
-    pub const ALL: [(Mutation, &'static str, &'static str); 32] = [
-        (Mutation::TruncateToHighWatermark, "truncate-to-hw", "rec=1 pc=1 su=1 al=1 isr=3"),
-        (Mutation::NoTruncation, "no-truncation", "rec=2 su=1"),
-        (Mutation::DivergingPositionCounts, "diverging-position-counts", "rec=2 pc=1 su=1"),
-        (Mutation::HighWatermarkOverCommittedIsr, "hw-over-committed-isr", "rec=1 pc=1 al=1 isr=1"),
-        (
-            Mutation::RefusalForgetsProposal,
-            "refusal-forgets-proposal",
-            "rec=1 rr=1 pc=1 al=1 isr=1",
-        ),
-        (Mutation::ShrinkAtOnce, "shrink-at-once", "rec=1 su=1 al=1 isr=3"),
-        (
-            Mutation::JoinAtHighWatermarkOnly,
-            "join-at-hw-only",
-            "rec=1 pc=2 al=1 min=2 isr=3 lost=1",
-        ),
-        (
-            Mutation::JoinAtEpochStartOnly,
-            "join-at-epoch-start-only",
-            "rec=1 pc=1 su=1 al=1 isr=3 lost=1",
-        ),
-        (
-            Mutation::NoMemberEpochCheck,
-            "no-member-epoch-check",
-            "rec=1 su=2 hc=1 al=1 isr=3 epochs=3",
-        ),
-        (Mutation::NoWriteChecks, "no-write-checks", "rec=1 su=1 te=2 al=1 isr=3"),
-        (Mutation::OldPushesObeyed, "old-pushes-obeyed", "rec=1 su=1 isr=3"),
-        (Mutation::NoPushTarget, "no-push-target", "rec=1 hc=1 isr=3"),
-        (Mutation::RestartedMemberStays, "restarted-member-stays", "rec=1 hc=1 isr=3"),
-        (Mutation::WaitersOutliveEpoch, "waiters-outlive-epoch", "rec=2 su=1 isr=3"),
-        (Mutation::NoGateOnHighWatermark, "no-gate-on-hw", "rec=1 hc=1 al=1 min=2 isr=3"),
-        (
-            Mutation::MinInsyncOnlyBeforeAppend,
-            "min-insync-only-before-append",
-            "rec=1 hc=1 al=1 min=2 isr=3",
-        ),
-        (Mutation::ServedBeforeEpochStart, "served-before-epoch-start", "rec=1 su=1"),
-        (
-            Mutation::LeaderCountsUnflushed,
-            "leader-counts-unflushed",
-            "rec=1 hc=1 pc=1 isr=3 sync=1 told=0",
-        ),
-        (
-            Mutation::FollowersReportLogEnd,
-            "followers-report-leo",
-            "rec=1 hc=1 pc=1 isr=3 sync=1 told=0",
-        ),
-        (
-            Mutation::LogEndTakenForFlushed,
-            "leo-taken-for-flushed",
-            "rec=1 hc=1 pc=1 isr=1 sync=1 told=0",
-        ),
-        (Mutation::SuspicionElectsOutsideIsr, "suspicion-elects-outside-isr", "rec=1 su=1 isr=3"),
-        (Mutation::SuspicionKeepsEpoch, "suspicion-keeps-epoch", "rec=1 su=1 pc=1"),
-        (Mutation::UncleanThoughForbidden, "unclean-though-forbidden", "rec=1 pc=2 isr=3"),
-        (Mutation::NoIsrBrokerEpochs, "no-isr-broker-epochs", "rec=2 hc=1 te=2 isr=3"),
-        (
-            Mutation::NoIsrBrokerEpochsButControllerEpochRead,
-            "no-isr-broker-epochs-but-controller-epoch-read",
-            "rec=2 hc=1 te=2 isr=3",
-        ),
-        (
-            Mutation::NoIsrBrokerEpochsButLedEpochsKept,
-            "no-isr-broker-epochs-but-led-epochs-kept",
-            "rec=1 hc=1 pc=1 te=2",
-        ),
-        (Mutation::TailLossUnreported, "tail-loss-unreported", "rec=1 hc=1 pc=1 min=2 isr=3"),
-        (
-            Mutation::LostTailStaysIfNoOtherLives,
-            "lost-tail-stays-if-no-other-lives",
-            "rec=1 hc=1 pc=1 min=2 isr=3",
-        ),
-        (
-            Mutation::LastMemberWithLostTailLeads,
-            "last-member-with-lost-tail-leads",
-            "rec=1 hc=1 al=1 min=2 isr=3",
-        ),
-        (
-            Mutation::LongestLiveLogLeads,
-            "longest-live-log-leads",
-            "rec=1 hc=1 pc=1 al=1 min=2 isr=3",
-        ),
-        (
-            Mutation::MarkClearedByRegistering,
-            "mark-cleared-by-registering",
-            "rec=1 hc=1 pc=1 al=1 min=2 isr=3",
-        ),
-        (Mutation::MarkClearedByPush, "mark-cleared-by-push", "rec=1 hc=1 pc=1 al=1 min=2 isr=3"),
-    ];
+    /// All of them: the bug, a name, and a row in which it is found. Some are there twice: in another row another invariant
+    /// is broken.
+    pub const ALL: &'static [Planted] = mutations::PLANTED;
 
     /// The mutation of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, n, _)| *n == name).map(|(m, ..)| *m)
+        Self::ALL.iter().find(|planted| planted.1 == name).map(|planted| planted.0)
     }
 
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(m, ..)| *m == self).map_or("unnamed", |(_, n, _)| *n)
-    }
-
-    /// The row in which it is found, without the mutation itself.
-    #[must_use]
-    pub fn row(self) -> &'static str {
-        Self::ALL.iter().find(|(m, ..)| *m == self).map_or("", |(.., row)| *row)
+        Self::ALL.iter().find(|planted| planted.0 == self).map_or("unnamed", |planted| planted.1)
     }
 }

@@ -4,8 +4,9 @@ use barnabas_replica::{Effects, Event, FetchPosition, FollowerFetch, Replica};
 use barnabas_types::{BrokerEpoch, BrokerId, LeaderEpoch, Now, Offset};
 
 use crate::mutation::Mutation;
+use crate::node::{Node, Proposal, Push, Registration, incarnation};
 use crate::protocol::Protocol;
-use crate::world::{BROKERS, Ix, Node, Proposal, Push, Registration, World, id_of, ix_of};
+use crate::world::{BROKERS, Ix, World, id_of, ix_of};
 
 /// What becomes of a controller's write on its way to the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ impl Protocol {
         b: Ix,
         registration: Registration,
     ) -> Registration {
-        let Registration { epoch, tail_lost } = registration;
+        let Registration { epoch, tail_lost, .. } = registration;
         let others = w.node.members() & !(1 << b);
         let brokers = &w.terms[k].controller.image().brokers;
         let confirmed = |m: &Ix| {
@@ -83,7 +84,8 @@ impl Protocol {
             Some(Mutation::LastMemberWithLostTailLeads) => others != 0,
             _ => true,
         };
-        Registration { epoch, tail_lost: tail_lost && told }
+        let draining = self.misread_draining(w, k, b, registration);
+        Registration { epoch, tail_lost: tail_lost && told, draining }
     }
 
     /// The state node as a new term reads it.
@@ -117,6 +119,12 @@ impl Protocol {
             }
         }
         isr
+    }
+
+    /// What the controller takes for `min.insync.replicas`.
+    pub(crate) fn min_insync_of_controller(&self) -> u32 {
+        let waits = !self.breaks(Mutation::DrainWithoutWait);
+        if waits { u32::from(self.row.min_insync) } else { 1 }
     }
 
     pub(crate) fn elects_uncleanly(&self) -> bool {
@@ -153,6 +161,20 @@ impl Protocol {
         };
         match self.row.mutation {
             Some(Mutation::FollowersReportLogEnd) => position.flushed = position.log_end,
+            Some(Mutation::DeadFetchCounts) => {
+                position.broker_epoch = BrokerEpoch(i64::from(w.brokers[follower].epoch));
+            }
+            Some(Mutation::FetchOfAnyLife) => {
+                position.incarnation = replica.incarnation().unwrap_or(asked.incarnation);
+            }
+            Some(Mutation::JoinWithoutLogStart) => {
+                let (start, outside) =
+                    (replica.log_start(), !replica.maximal_isr().contains(&id_of(follower)));
+                if outside && asked.log_start < start {
+                    let lie = FetchPosition { log_start: start, ..asked };
+                    self.step_fetch(w, leader, follower, lie);
+                }
+            }
             Some(Mutation::NoTruncation) => position = fits(replica, asked.log_end),
             Some(Mutation::DivergingPositionCounts) => {
                 let lie = fits(replica, asked.log_end);
@@ -277,7 +299,7 @@ impl Protocol {
         let mut effects = Effects::default();
         for follower in uncounted {
             let position = FetchPosition {
-                incarnation: crate::world::LIFE,
+                incarnation: copy.incarnation().unwrap_or(incarnation(0)),
                 broker_epoch: BrokerEpoch(i64::MAX),
                 leader_epoch: copy.leader_epoch().unwrap_or_default(),
                 last_epoch: broker.directory.last_epoch(),

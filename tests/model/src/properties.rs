@@ -1,17 +1,16 @@
-//! The invariants of a world, one pure function each, and what explorations should come across.
+//! The invariants of a world, one pure function each.
 
-use barnabas_replica::Replica;
-use barnabas_types::{LeaderEpoch, invariants};
+use barnabas_types::invariants;
 
+use crate::broker::{Broker, Stopping};
 use crate::protocol::Protocol;
-use crate::reached::Reached;
-use crate::world::{BROKERS, Broker, RECORDS_MAX, World, id_of};
+use crate::world::{BROKERS, History, RECORDS_MAX, World, id_of};
 
 /// A property: its name, and whether it holds.
 pub type Invariant = (&'static str, fn(&Protocol, &World) -> bool);
 
 /// All of them.
-pub const ALL: [Invariant; 11] = [
+pub const ALL: [Invariant; 17] = [
     ("assertions of the cores", |_, w| !w.broken),
     ("I6 acked stays", i6_acked_stays),
     ("I1 one leader", i1_one_leader),
@@ -22,6 +21,12 @@ pub const ALL: [Invariant; 11] = [
     ("I7 committed ISR within the maximal one", i7_maximal_isr),
     ("I8 ISR within the assignment", i8_members),
     ("I3 offsets in order", i3_offsets),
+    ("E ISR members have a directory", e_members_have_directories),
+    ("F moves end with the whole target in the ISR", |_, w| !w.history.ended_early),
+    ("T nobody acts with another life's bytes", t_own_bytes),
+    ("D whoever may stop is in no ISR", d_stopped_is_out),
+    ("AV a leader and enough members at any time", av_available),
+    ("DR deleted stays deleted", dr_deleted_stays),
     ("I12 heals", i12_heals),
 ];
 
@@ -29,14 +34,27 @@ fn leaders(w: &World) -> impl Iterator<Item = (&Broker, i32)> {
     w.brokers.iter().filter_map(|b| b.leads().map(|epoch| (&**b, epoch)))
 }
 
+/// The leaders of the topic's present life.
+fn present_leaders(w: &World) -> impl Iterator<Item = (&Broker, i32)> {
+    leaders(w).filter(|(b, _)| b.life() == w.node.life)
+}
+
+/// Brokers with directories of the same life.
 fn pairs(w: &World) -> impl Iterator<Item = (&Broker, &Broker)> {
     let all = (0..BROKERS).flat_map(|a| (0..a).map(move |b| (a, b)));
-    all.map(|(a, b)| (&*w.brokers[a], &*w.brokers[b]))
+    let both = all.map(|(a, b)| (&*w.brokers[a], &*w.brokers[b]));
+    both.filter(|(a, b)| a.life() == b.life())
+}
+
+/// Whether records may be lost lawfully: nothing is promised of those that stay then.
+fn unpromised(p: &Protocol, w: &World) -> bool {
+    w.history.lossy || p.row.switches > 0
 }
 
 /// An acknowledged record is in every leader's log of that or a later epoch.
-fn i6_acked_stays(_: &Protocol, w: &World) -> bool {
-    if w.history.lossy {
+fn i6_acked_stays(p: &Protocol, w: &World) -> bool {
+    let History { lossy, promised_from, sync_promised, .. } = w.history;
+    if (lossy && promised_from == 0) || (p.row.switches > 0 && !sync_promised) {
         return true;
     }
     !is_lost(w)
@@ -46,10 +64,12 @@ fn i6_acked_stays(_: &Protocol, w: &World) -> bool {
 #[must_use]
 pub fn is_lost(w: &World) -> bool {
     let acked = (0..w.history.produced).filter(|n| w.history.acked & (1 << n) != 0);
-    acked.into_iter().any(|n| {
+    let present = |n: &u8| w.history.lives[usize::from(*n)] == w.node.life;
+    acked.into_iter().filter(present).any(|n| {
         let (epoch, at) = w.history.records[usize::from(n)];
+        let promised = epoch >= w.history.promised_from && at >= w.history.deletable;
         let lacks = |b: &Broker| b.record(usize::from(at)) != u64::from(n) + 1;
-        leaders(w).any(|(b, led)| led >= i32::from(epoch) && lacks(b))
+        promised && present_leaders(w).any(|(b, led)| led >= i32::from(epoch) && lacks(b))
     })
 }
 
@@ -60,15 +80,15 @@ fn i1_one_leader(_: &Protocol, w: &World) -> bool {
 fn log_matching(_: &Protocol, w: &World) -> bool {
     pairs(w).all(|(a, b)| {
         let both = a.directory.records.iter().zip(&b.directory.records);
-        both.into_iter().all(|(x, y)| x.epoch != y.epoch || x.value == y.value)
+        both.into_iter().all(|(x, y)| x.epoch != y.epoch || x.agrees(y))
     })
 }
 
-fn i5_agreement(_: &Protocol, w: &World) -> bool {
-    w.history.lossy
+fn i5_agreement(p: &Protocol, w: &World) -> bool {
+    unpromised(p, w)
         || pairs(w).all(|(a, b)| {
             let end = a.high_watermark().min(b.high_watermark());
-            (0..end).all(|at| a.record(at) == b.record(at))
+            (usize::from(w.history.deletable)..end).all(|at| a.record(at) == b.record(at))
         })
 }
 
@@ -76,83 +96,82 @@ fn i5_agreement(_: &Protocol, w: &World) -> bool {
 fn i4_hw_monotone(p: &Protocol, w: &World) -> bool {
     let (end, epoch) = w.history.seen;
     let shown = |b: &Broker| b.replica.as_ref().and_then(|r| p.shown(r));
-    w.history.lossy
-        || w.brokers
-            .iter()
-            .filter_map(|b| shown(b))
-            .all(|(e, led)| led < epoch || e >= usize::from(end))
+    let present = w.brokers.iter().filter(|b| b.life() == w.node.life);
+    unpromised(p, w)
+        || present.filter_map(|b| shown(b)).all(|(e, led)| led < epoch || e >= usize::from(end))
 }
 
-fn visible_stays(_: &Protocol, w: &World) -> bool {
+fn visible_stays(p: &Protocol, w: &World) -> bool {
     let (end, epoch) = w.history.seen;
-    w.history.lossy
-        || leaders(w).all(|(b, led)| {
+    unpromised(p, w)
+        || present_leaders(w).all(|(b, led)| {
             let own = b.high_watermark();
             let end = usize::from(end);
             let end = if led >= i32::from(epoch) { end } else { end.min(own) };
-            (0..end.min(RECORDS_MAX)).all(|at| b.record(at) == u64::from(w.history.visible[at]))
+            let promised = usize::from(w.history.deletable)..end.min(RECORDS_MAX);
+            promised.into_iter().all(|at| b.record(at) == u64::from(w.history.visible[at]))
         })
 }
 
 fn i7_maximal_isr(_: &Protocol, w: &World) -> bool {
-    let epoch = LeaderEpoch(i32::from(w.node.leader_epoch));
-    let of_epoch = |r: &&Replica| r.leader_epoch() == Some(epoch);
-    let leading = w.brokers.iter().filter(|b| b.leads().is_some());
-    leading.filter_map(|b| b.replica.as_ref()).filter(of_epoch).all(|replica| {
+    let epoch = i32::from(w.node.leader_epoch);
+    let leading = present_leaders(w).filter(|(_, led)| *led == epoch);
+    leading.filter_map(|(b, _)| b.replica.as_ref()).all(|replica| {
         let maximal = replica.maximal_isr();
         (0..BROKERS).all(|b| w.node.isr[b] == 0 || maximal.contains(&id_of(b)))
     })
 }
 
 fn i8_members(_: &Protocol, w: &World) -> bool {
-    invariants::i8_isr_within_assignment(&w.node.partition())
+    !w.exists() || invariants::i8_isr_within_assignment(&w.node.partition())
 }
 
+/// Also on the disk: nobody begins a log above what is committed.
 fn i3_offsets(_: &Protocol, w: &World) -> bool {
-    w.brokers.iter().filter_map(|b| b.replica.as_ref().map(|r| (b, r))).all(|(b, r)| {
-        let (start, end) = (r.log_start(), r.log_end());
+    let open = w.brokers.iter().filter(|b| !b.is_fenced());
+    open.filter_map(|b| b.replica.as_ref().map(|r| (b, r))).all(|(b, r)| {
+        let (start, end) = (b.directory.log_start.max(r.log_start()), r.log_end());
         invariants::i3_offsets_in_order(start, r.high_watermark(), end, r.flushed())
             && end == b.directory.log_end()
     })
+}
+
+/// Where nobody deletes topics: a member of the ISR has what it is counted for.
+fn e_members_have_directories(p: &Protocol, w: &World) -> bool {
+    let member = |b: &usize| w.node.isr[*b] != 0;
+    p.row.lives > 0 || (0..BROKERS).filter(member).all(|b| w.brokers[b].life() == w.node.life)
+}
+
+fn t_own_bytes(_: &Protocol, w: &World) -> bool {
+    w.brokers.iter().all(|broker| {
+        let own = |life: u8| {
+            let mut records = broker.directory.records.iter().filter(|r| !r.is_hole());
+            records.all(|r| r.topic_czxid == i64::from(life))
+        };
+        broker.acts_in().is_none_or(own)
+    })
+}
+
+fn d_stopped_is_out(_: &Protocol, w: &World) -> bool {
+    let granted = (0..BROKERS).filter(|b| w.brokers[*b].stopping == Stopping::Granted);
+    granted.into_iter().all(|b| w.node.isr[b] == 0 && w.node.leader != Some(b as u8))
+}
+
+/// Where shutdowns are all that happens: there is a live leader, and min.insync.replicas live members, at every moment.
+fn av_available(p: &Protocol, w: &World) -> bool {
+    let live = |b: &usize| w.node.isr[*b] != 0 && w.brokers[*b].up();
+    let enough = (0..BROKERS).filter(live).count() >= usize::from(p.row.min_insync);
+    !p.row.available || (enough && w.node.leader.is_some_and(|l| w.brokers[usize::from(l)].up()))
+}
+
+fn dr_deleted_stays(_: &Protocol, w: &World) -> bool {
+    let present = present_leaders(w).filter(|(_, led)| *led == i32::from(w.node.leader_epoch));
+    let start = |b: &Broker| b.replica.as_ref().map_or(0, |r| r.log_start().0);
+    present.into_iter().all(|(b, _)| start(b) >= i64::from(w.history.deleted))
 }
 
 /// Of every Nth world, by fingerprint: without further faults it comes to rest with a leader, a full ISR and equal logs.
 fn i12_heals(p: &Protocol, w: &World) -> bool {
     let every = u64::from(p.row.heal);
     every == 0 || !w.fingerprint().is_multiple_of(every) || p.heals(w)
-}
-
-impl Protocol {
-    /// Notes what is to be seen in a world.
-    pub fn look(&self, w: &World) {
-        let epoch_of = |n: u8| w.history.records[usize::from(n)].0;
-        let acked = |n: &u8| w.history.acked & (1 << n) != 0;
-        if (0..w.history.produced).filter(acked).any(|n| epoch_of(n) > 0) {
-            self.reach(Reached::AckedAfterFailover);
-        }
-        if leaders(w).count() > 1 {
-            self.reach(Reached::TwoLeaders);
-        }
-        let differ = |a: &Broker, b: &Broker| {
-            let both = a.directory.records.iter().zip(&b.directory.records);
-            both.into_iter().any(|(x, y)| x.value != y.value)
-        };
-        if pairs(w).any(|(a, b)| differ(a, b)) {
-            self.reach(Reached::Diverged);
-        }
-        if w.node.leader.is_none() {
-            self.reach(Reached::Leaderless);
-        }
-        let all = w.history.acked.count_ones() == u32::from(self.row.records);
-        let known = |b: &Broker| b.high_watermark() == usize::from(self.row.records);
-        if all && w.node.leader_epoch > 0 && w.brokers.iter().all(|b| known(b)) {
-            self.reach(Reached::AllAckedEverywhere);
-        }
-        if w.node.controller_epoch == 2 && leaders(w).any(|(b, _)| b.heard == 2) {
-            self.reach(Reached::SecondTermLeads);
-        }
-        if w.terms.iter().any(|t| t.over) {
-            self.reach(Reached::Resigned);
-        }
-    }
 }

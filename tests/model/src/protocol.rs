@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use barnabas_replica::{Event, Replica};
+use barnabas_replica::Replica;
 use barnabas_simulator::disk::Directory;
-use barnabas_types::{BrokerEpoch, FlushMode, LeaderEpoch, PartitionEpoch};
+use barnabas_types::{FlushMode, LeaderEpoch, PartitionEpoch};
 
+use crate::action::Action;
+use crate::broker::{Broker, Planted, Stopping};
 use crate::mutation::Mutation;
+use crate::node::{Assigned, Node, Registration, incarnation};
 use crate::reached::{Coverage, Reached};
-use crate::replicas::OPTIONS;
 use crate::row::Row;
 use crate::shared::Shared;
-use crate::world::{
-    BROKERS, Broker, History, Ix, LIFE, Node, Planted, RECORDS_MAX, Registration, Spent, World,
-    id_of, offset,
-};
+use crate::world::{BROKERS, History, Ix, RECORDS_MAX, Spent, World, offset};
 
 /// The cores with their shells, under the bounds of a row.
 #[derive(Clone, Debug)]
@@ -45,32 +44,42 @@ impl Protocol {
         self.row.breaks(mutation)
     }
 
-    /// Everybody is up, broker 1 leads in epoch 0, and all know it.
+    /// Everybody is up, the first broker of the ISR leads in epoch 0, and all know it.
     #[must_use]
     pub fn first(&self) -> World {
-        let registered =
-            std::array::from_fn(|b| Some(Registration { epoch: b as u8 + 1, tail_lost: false }));
-        let isr =
-            std::array::from_fn(|b| if self.row.isr & (1 << b) == 0 { 0 } else { b as u8 + 1 });
-        let node =
-            Node { leader: Some(0), leader_epoch: 0, partition_epoch: 0, controller_epoch: 1, isr };
+        let of = |b: usize| b as u8 + 1;
+        let registered = std::array::from_fn(|b| {
+            Some(Registration { epoch: of(b), tail_lost: false, draining: false })
+        });
+        let isr = std::array::from_fn(|b| if self.row.isr & (1 << b) == 0 { 0 } else { of(b) });
+        let node = Node {
+            life: 1,
+            leader: Some(self.row.isr.trailing_zeros() as u8),
+            leader_epoch: 0,
+            partition_epoch: 0,
+            controller_epoch: 1,
+            isr,
+            assigned: Assigned::settled(self.row.assigned),
+        };
         let mut world = World {
             node,
+            topic_version: 0,
+            lives: 1,
+            sync: false,
             controller_epoch: 0,
             registered,
             next_epoch: BROKERS as u8 + 1,
-            brokers: std::array::from_fn(|b| Shared::new(first_broker(b))),
+            brokers: std::array::from_fn(|b| Shared::new(first_broker(b, node.assigned.has(b)))),
             terms: Vec::new(),
             flights: Vec::new(),
             pushes: Vec::new(),
             proposals: Vec::new(),
+            messages: Vec::new(),
+            stop_requests: [0; BROKERS],
             history: History::default(),
             spent: Spent::default(),
             broken: false,
         };
-        for b in 0..BROKERS {
-            self.open(&mut world, b);
-        }
         let begun = self.new_term(&mut world);
         assert!(begun.is_some(), "the first term begins");
         for push in world.pushes.clone() {
@@ -78,33 +87,31 @@ impl Protocol {
             assert!(taken.is_some(), "the first pushes arrive");
         }
         self.settle(&mut world);
-        world
+        if self.row.begun { self.begin(world) } else { world }
     }
 
-    /// A process opens its log.
-    pub(crate) fn open(&self, w: &mut World, b: Ix) {
-        let all_flushed = self.breaks(Mutation::LogEndTakenForFlushed);
-        let broker = w.brokers[b].edit();
-        let mut log = broker.directory.open();
-        broker.directory.truncations = 0;
-        if all_flushed {
-            log.flushed = log.log_end;
+    /// The first wish of the operator, and everybody knows of it.
+    fn begin(&self, mut world: World) -> World {
+        let switches = self.row.switches > 0;
+        let wish = if switches { Action::SwitchToSync } else { Action::Reassign(self.row.target) };
+        let mut due = vec![wish];
+        while let Some(action) = due.pop() {
+            if let Some(next) = self.next(&world, action) {
+                world = next;
+                due = (0..BROKERS).map(|broker| Action::Acknowledge { term: 0, broker }).collect();
+                due.extend(world.pushes.iter().map(|push| Action::Push(*push)));
+            }
         }
-        broker.replica = Some(Replica::new(id_of(b), log, OPTIONS));
-        self.registered(w, b);
-    }
-
-    /// The process hears under which epoch it is registered.
-    pub(crate) fn registered(&self, w: &mut World, b: Ix) {
-        let broker_epoch = BrokerEpoch(i64::from(w.brokers[b].epoch));
-        self.step_replica(w, b, Event::Registered { broker_epoch });
+        world
     }
 
     /// After an action: what clients see of it is noted, and what can have no effect any more is forgotten.
     pub(crate) fn settle(&self, w: &mut World) {
         self.lie(w);
         for b in 0..BROKERS {
-            let seen = w.brokers[b].replica.as_ref().and_then(|r| self.shown(r));
+            let of_this_life = w.brokers[b].life() == w.node.life;
+            let replica = w.brokers[b].replica.as_ref().filter(|_| of_this_life);
+            let seen = replica.and_then(|r| self.shown(r));
             if let Some((end, epoch)) = seen {
                 self.note_visible(w, b, end, epoch);
             }
@@ -144,6 +151,10 @@ impl Protocol {
             // Whatever term still took it: its write would meet another version.
             w.proposals.retain(|p| p.partition_epoch >= version);
         }
+        if !self.breaks(Mutation::ProposalOfAnyLife) {
+            let life = w.node.life;
+            w.proposals.retain(|p| p.life == life);
+        }
         for b in 0..BROKERS {
             let broker = &w.brokers[b];
             let Some(waiting) = broker.waiting else { continue };
@@ -158,40 +169,28 @@ impl Protocol {
                 w.brokers[b].edit().waiting = None;
             }
         }
-        if self.breaks(Mutation::NoPushTarget) {
-            return; // what is old here is new to the next incarnation
-        }
-        let any_age = self.breaks(Mutation::OldPushesObeyed);
-        let brokers = &w.brokers;
-        w.pushes.retain(|push| {
-            let broker = &brokers[usize::from(push.to)];
-            let Some(replica) = &broker.replica else { return false };
-            let here = push.target == broker.epoch;
-            let heard = push.controller_epoch >= broker.heard;
-            let newer = replica.partition_epoch().is_none_or(|known| {
-                i32::from(push.node.partition_epoch) > known.0
-                    && Some(LeaderEpoch(i32::from(push.node.leader_epoch)))
-                        >= replica.leader_epoch()
-            });
-            here && ((heard && newer) || any_age)
-        });
+        self.forget_pushes(w);
     }
 
     /// Whether flushes matter.
     pub(crate) fn flushes(&self) -> bool {
-        self.row.flush_mode == FlushMode::Sync
+        self.row.flush_mode == FlushMode::Sync || self.row.switches > 0
     }
 }
 
-fn first_broker(b: Ix) -> Broker {
+fn first_broker(b: Ix, assigned: bool) -> Broker {
     Broker {
+        running: true,
         epoch: b as u8 + 1,
         replica: None,
-        directory: Directory::new(LIFE),
+        directory: Directory::new(incarnation(u8::from(assigned))),
         tail_lost: false,
         heard: 0,
+        tombstone: None,
+        applied: (0, 0),
         clock: 0,
         waiting: None,
+        stopping: Stopping::No,
         planted: Planted::default(),
     }
 }

@@ -1,18 +1,16 @@
-//! The replicas' shell: steps a core and performs its effects in their order; produce, fetch, flush, lag, pushes.
+//! The replicas' shell: steps a core and performs its effects in their order; produce, flush, lag, proposals.
 
 use barnabas_replica::{
-    Effects, Event, FetchAnswer, FetchOutcome, FetchReply, FollowerFetch, Produce, ProposalOutcome,
-    ReplicaOptions, StatePush, WaiterId,
+    Effects, Event, FetchReply, Produce, ProposalOutcome, ReplicaOptions, WaiterId,
 };
 use barnabas_simulator::disk::Record;
-use barnabas_types::{
-    BrokerEpoch, Condition, ControllerEpoch, LeaderEpoch, Now, Offset, PartitionState,
-};
+use barnabas_types::{BrokerEpoch, Condition, LeaderEpoch, Now, Offset, PartitionState};
 
+use crate::log_start::DELETION;
 use crate::mutation::Mutation;
+use crate::node::{Proposal, small};
 use crate::protocol::Protocol;
-use crate::reached::Reached;
-use crate::world::{Ix, LIFE, Proposal, Push, World, id_of, ix_of, small};
+use crate::world::{Ix, World};
 
 /// Lag time of the replicas; [`crate::action::Action::Lag`] lets more than this pass.
 const LAG_MS: u64 = 400;
@@ -55,7 +53,10 @@ impl Protocol {
         if let Some(order) = effects.append {
             let leader_epoch = order.leader_epoch;
             match order.waiter {
-                Some(waiter) => broker.directory.append(record(waiter, leader_epoch)),
+                Some(waiter) => {
+                    let life = broker.life();
+                    broker.directory.append(record(waiter, leader_epoch, life));
+                }
                 None => records.iter().for_each(|r| broker.directory.append(*r)),
             }
             let log_end = broker.directory.log_end();
@@ -66,14 +67,16 @@ impl Protocol {
             self.answered(w, b, waiter, result);
         }
         if let Some(to) = effects.log_start {
+            let segments_go = !self.breaks(Mutation::LogStartForgotten);
             let directory = &mut w.brokers[b].edit().directory;
             directory.log_start = to;
-            directory.start_written(to, true);
+            directory.start_written(to, segments_go);
             self.step_replica(w, b, Event::LogStartDurable { to });
         }
         if let Some(asked) = effects.propose {
             let broker = w.brokers[b].edit();
             broker.waiting = Some(Proposal {
+                life: broker.life(),
                 leader: b as u8,
                 broker_epoch: broker.epoch,
                 leader_epoch: asked.leader_epoch.0 as u8,
@@ -85,7 +88,10 @@ impl Protocol {
     }
 
     fn cut(&self, w: &mut World, b: Ix) {
-        let directory = &mut w.brokers[b].edit().directory;
+        let broker = w.brokers[b].edit();
+        let end = broker.log_end();
+        broker.planted.bad = broker.planted.bad.filter(|bad| usize::from(*bad) < end);
+        let directory = &mut broker.directory;
         directory.truncations = 0;
         let event = Event::Truncated {
             log_start: directory.log_start,
@@ -96,6 +102,9 @@ impl Protocol {
     }
 
     fn answered(&self, w: &mut World, b: Ix, waiter: WaiterId, result: Result<Offset, Condition>) {
+        if waiter == DELETION {
+            return self.deletion_answered(w, result);
+        }
         let bit = 1 << (waiter.0 - 1);
         match result {
             Ok(_) if self.withholds_ack(w, b) => {}
@@ -121,45 +130,11 @@ impl Protocol {
         }
         w.history.produced = id;
         w.history.records[usize::from(id) - 1] = (epoch, end as u8);
+        w.history.lives[usize::from(id) - 1] = w.brokers[b].life();
         let waiter = WaiterId(u64::from(id));
         let produce = Produce { waiter, acks: self.row.acks, offsets: 1 };
         self.step_replica(w, b, Event::Produce(produce));
         (w.brokers[b].log_end() > end).then_some(())
-    }
-
-    /// A follower's fetch and its answer, which may be lost.
-    pub(crate) fn fetch(&self, w: &mut World, f: Ix, lost: bool) -> Option<()> {
-        let follower = w.brokers[f].replica.as_ref()?;
-        let leader = ix_of(follower.role().leader()?);
-        let asked = follower.fetch_position()?;
-        if !w.brokers[leader].up() {
-            return None;
-        }
-        let position = self.misread_fetch(w, leader, f, asked);
-        let fetch = FollowerFetch { follower: id_of(f), position };
-        let (outcome, records) = match self.step_replica(w, leader, Event::FollowerFetch(fetch))? {
-            FetchReply::Grant(grant) => {
-                let to = grant.to.min(Offset(grant.from.0 + 1));
-                let (records, epochs) = w.brokers[leader].directory.read(grant.from, to);
-                let outcome = FetchOutcome::Records {
-                    end: Offset(asked.log_end.0 + records.len() as i64),
-                    epochs,
-                    high_watermark: grant.high_watermark,
-                    log_start: grant.log_start,
-                };
-                (outcome, records)
-            }
-            FetchReply::Diverging { epoch, end } => {
-                (FetchOutcome::Diverging { epoch, end }, Vec::new())
-            }
-            FetchReply::Reset { log_start } => (FetchOutcome::Reset { log_start }, Vec::new()),
-            FetchReply::Refused(_) => return None,
-        };
-        if !lost {
-            let answer = FetchAnswer { leader: id_of(leader), asked, outcome };
-            self.step_with(w, f, Event::FetchAnswered(answer), &records);
-        }
-        Some(())
     }
 
     /// A flush of everything that is written.
@@ -167,9 +142,13 @@ impl Protocol {
         if !w.brokers[b].up() {
             return None;
         }
-        let directory = &mut w.brokers[b].edit().directory;
-        let to = directory.log_end();
-        directory.flushed(to);
+        let broker = w.brokers[b].edit();
+        let to = broker.directory.log_end();
+        match broker.planted.bad {
+            // The system says so, and has not written a byte.
+            Some(_) => broker.directory.recovery_point = to,
+            None => broker.directory.flushed(to),
+        }
         self.step_replica(w, b, Event::Flushed { to });
         Some(())
     }
@@ -221,49 +200,8 @@ impl Protocol {
         self.step_replica(w, b, Event::ProposalAnswered(outcome));
         self.consider_mark(w, b);
     }
-
-    /// A push arrives.
-    pub(crate) fn push(&self, w: &mut World, push: Push) -> Option<()> {
-        let b = usize::from(push.to);
-        if !w.brokers[b].up() || !self.admits_push(w, push) {
-            return None;
-        }
-        self.before_push(w, push);
-        let any_target = self.breaks(Mutation::NoPushTarget);
-        let target = if any_target { w.brokers[b].epoch } else { push.target };
-        let state = StatePush {
-            controller_epoch: ControllerEpoch(i32::from(push.controller_epoch)),
-            broker_epoch: BrokerEpoch(i64::from(target)),
-            incarnation: LIFE,
-            partition: push.node.partition(),
-            min_insync_replicas: self.min_insync_told(),
-            flush_mode: self.row.flush_mode,
-        };
-        self.step_replica(w, b, Event::State(state));
-        let broker = w.brokers[b].edit();
-        let taken = broker.replica.as_ref().and_then(|r| r.partition_epoch());
-        if taken.is_some_and(|epoch| epoch.0 == i32::from(push.node.partition_epoch)) {
-            broker.heard = broker.heard.max(push.controller_epoch);
-        }
-        self.consider_mark(w, b);
-        if self.breaks(Mutation::MarkClearedByPush) {
-            w.brokers[b].edit().tail_lost = false;
-        }
-        Some(())
-    }
-
-    /// R7: the mark goes when the accepted state names this incarnation as ISR member.
-    fn consider_mark(&self, w: &mut World, b: Ix) {
-        let broker = &w.brokers[b];
-        let mine = BrokerEpoch(i64::from(broker.epoch));
-        let member = broker.replica.as_ref().is_some_and(|r| r.is_isr_member_under(mine));
-        if broker.tail_lost && member {
-            w.brokers[b].edit().tail_lost = false;
-            self.reach(Reached::MarkCleared);
-        }
-    }
 }
 
-fn record(waiter: WaiterId, epoch: LeaderEpoch) -> Record {
-    Record { epoch, value: waiter.0, topic_czxid: LIFE.czxid }
+fn record(waiter: WaiterId, epoch: LeaderEpoch, life: u8) -> Record {
+    Record { epoch, value: waiter.0, topic_czxid: i64::from(life) }
 }

@@ -3,6 +3,7 @@
 use barnabas_types::{Acks, FlushMode};
 
 use crate::mutation::Mutation;
+use crate::properties::{self, Invariant};
 use crate::world::BROKERS;
 
 /// Bounds and settings of one exploration.
@@ -44,6 +45,36 @@ pub struct Row {
     pub late_writes: bool,
     /// `heal=N`: every Nth state must heal by itself (I12); 0: none.
     pub heal: u32,
+    /// `ar`: bit mask of the brokers that hold the partition at first.
+    pub assigned: u8,
+    /// `tgt`: bit mask of the brokers to which it is moved; the way back leads to `ar`.
+    pub target: u8,
+    /// `mv`: wishes of an operator to move it.
+    pub moves: u8,
+    /// `sd`: brokers that want to stop.
+    pub stops: u8,
+    /// `sdto=1`: they may stop without leave.
+    pub stops_anyway: bool,
+    /// `av=1`: nothing else happens, not even lag, so that a leader and enough members must be there at any time.
+    pub available: bool,
+    /// `del`: times that the topic is deleted; it is made again.
+    pub lives: u8,
+    /// `net`: fetches and answers under way at once; 0: each is answered at once.
+    pub messages: u8,
+    /// `dr`: deletions of records that a client asks for.
+    pub deletions: u8,
+    /// `ret`: runs of retention on any broker.
+    pub retentions: u8,
+    /// `ff`: syncs that fail.
+    pub failed_syncs: u8,
+    /// `set`: changes of `flush.mode` from async to sync.
+    pub switches: u8,
+    /// `uncl`: unclean elections by an operator.
+    pub unclean_elections: u8,
+    /// `begun=1`: what an operator asks for (the move to `tgt`, or sync mode) has been asked for, and everybody knows it.
+    pub begun: bool,
+    /// `only=I6`: only the invariant of that name is asked about; by index.
+    pub only: Option<usize>,
     /// `+name`: a rule is broken.
     pub mutation: Option<Mutation>,
 }
@@ -69,6 +100,21 @@ impl Default for Row {
             tail_loss_told: true,
             late_writes: false,
             heal: 0,
+            assigned: 0b111,
+            target: 0b111,
+            moves: 0,
+            stops: 0,
+            stops_anyway: false,
+            available: false,
+            lives: 0,
+            messages: 0,
+            deletions: 0,
+            retentions: 0,
+            failed_syncs: 0,
+            switches: 0,
+            unclean_elections: 0,
+            begun: false,
+            only: None,
             mutation: None,
         }
     }
@@ -89,39 +135,81 @@ impl Row {
             }
             let (key, value) =
                 word.split_once('=').ok_or_else(|| format!("'{word}': KEY=VALUE"))?;
+            if key == "only" {
+                let of_that_name = |(name, _): &Invariant| name.split(' ').next() == Some(value);
+                let found = properties::ALL.iter().position(of_that_name);
+                row.only = Some(found.ok_or_else(|| format!("no invariant '{value}'"))?);
+                continue;
+            }
             let number: u32 = value.parse().map_err(|_| format!("'{word}': not a number"))?;
             let small = u8::try_from(number).map_err(|_| format!("'{word}': at most 255"))?;
-            match key {
-                "rec" => row.records = small,
-                "pc" => row.process_crashes = small,
-                "hc" => row.host_crashes = small,
-                "all" => row.crashes_of_all = small,
-                "su" => row.suspicions = small,
-                "rr" => row.expiries = small,
-                "te" => row.terms = small,
-                "al" => row.proposals = small,
-                "epochs" => row.epochs = small,
-                "min" => row.min_insync = small,
-                "isr" => row.isr = small,
-                "sync" => {
-                    row.flush_mode = if small == 1 { FlushMode::Sync } else { FlushMode::Async }
-                }
-                "acks" => row.acks = if small == 1 { Acks::Leader } else { Acks::All },
-                "unclean" => row.unclean = small == 1,
-                "lost" => row.lost_answers = small == 1,
-                "told" => row.tail_loss_told = small == 1,
-                "late" => row.late_writes = small == 1,
-                "heal" => row.heal = number,
-                _ => return Err(format!("no key '{key}'")),
-            }
+            row.set(key, small, number).ok_or_else(|| format!("no key '{key}'"))?;
         }
         if usize::from(row.records) > crate::world::RECORDS_MAX {
             return Err("too many records".to_owned());
         }
-        if row.isr & 1 == 0 || row.isr >= 1 << BROKERS {
-            return Err("the first ISR has broker 1, which leads".to_owned());
+        let all = (1 << BROKERS) - 1;
+        if row.isr == 0 || row.isr & !row.assigned != 0 || (row.assigned | row.target) & !all != 0 {
+            return Err(
+                "the first ISR has a member, all hold the partition, and are brokers".to_owned()
+            );
         }
         Ok(row)
+    }
+
+    fn set(&mut self, key: &str, small: u8, number: u32) -> Option<()> {
+        let switch = small == 1;
+        match key {
+            "rec" => self.records = small,
+            "pc" => self.process_crashes = small,
+            "hc" => self.host_crashes = small,
+            "all" => self.crashes_of_all = small,
+            "su" => self.suspicions = small,
+            "rr" => self.expiries = small,
+            "te" => self.terms = small,
+            "al" => self.proposals = small,
+            "epochs" => self.epochs = small,
+            "min" => self.min_insync = small,
+            "isr" => self.isr = small,
+            "sync" => self.flush_mode = if switch { FlushMode::Sync } else { FlushMode::Async },
+            "acks" => self.acks = if switch { Acks::Leader } else { Acks::All },
+            "unclean" => self.unclean = switch,
+            "lost" => self.lost_answers = switch,
+            "told" => self.tail_loss_told = switch,
+            "late" => self.late_writes = switch,
+            "heal" => self.heal = number,
+            "ar" => {
+                self.assigned = small;
+                self.isr &= small;
+            }
+            "tgt" => self.target = small,
+            "mv" => self.moves = small,
+            "sd" => self.stops = small,
+            "sdto" => self.stops_anyway = switch,
+            "av" => self.available = switch,
+            "del" => self.lives = small,
+            "net" => self.messages = small,
+            "dr" => self.deletions = small,
+            "ret" => self.retentions = small,
+            "ff" => self.failed_syncs = small,
+            "set" => self.switches = small,
+            "begun" => self.begun = switch,
+            "uncl" => self.unclean_elections = small,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The brokers that ever hold the partition, as a bit mask.
+    #[must_use]
+    pub fn holders(&self) -> u8 {
+        if self.moves > 0 { self.assigned | self.target } else { self.assigned }
+    }
+
+    /// Whether replicas are deleted.
+    #[must_use]
+    pub fn deletes(&self) -> bool {
+        self.moves > 0 || self.lives > 0
     }
 
     /// Whether this rule is broken.

@@ -1,92 +1,77 @@
-//! The controllers' shell and the store: terms that act on what they last read, writes that are checked, pushes that are offered.
+//! The controllers' shell: terms that act on what they last read, and pushes that are offered.
 
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    AlterPartition, AlterPartitionAnswer, Controller, ControllerEvent, Defaults, Effects,
-    LoadedPartition, LoadedTopic, ReplicaReport, RequestId, Snapshot, WriteOutcome,
+    AlterPartition, AlterPartitionAnswer, Controller, ControllerEvent, Defaults, DrainProgress,
+    Effects, LoadedPartition, LoadedTopic, ReplicaReport, RequestId, Snapshot,
 };
 use barnabas_replica::ProposalOutcome;
 use barnabas_types::{
-    Assignment, BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, LeaderEpoch, Now,
-    PartitionEpoch, TopicConfig,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, Condition, ControllerEpoch, FlushMode,
+    LeaderEpoch, Now, PartitionEpoch, TopicConfig,
 };
 
-use crate::mutation::Mutation;
+use crate::node::{Assigned, Node, Proposal, Push, Registration, entries_of, incarnation};
 use crate::planted::Twist;
 use crate::protocol::Protocol;
 use crate::reached::Reached;
 use crate::shared::Shared;
-use crate::world::{
-    BROKERS, Flight, Ix, LIFE, Node, Proposal, Push, Registration, Term, World, entries_of, id_of,
-    partition,
-};
+use crate::world::{BROKERS, Ix, PlantedTerm, Term, World, id_of, partition};
+
+/// What a term answered.
+#[derive(Default)]
+pub(crate) struct Answers {
+    pub(crate) alters: Vec<AlterPartitionAnswer>,
+    pub(crate) drains: Vec<Result<DrainProgress, Condition>>,
+}
 
 impl Protocol {
-    /// Steps a controller and performs its effects in their order. Returns the answers to proposals; `None` if a write would
-    /// need a leader epoch beyond the row's bound.
+    /// Steps a controller and performs its effects in their order. `None` if a write would need a leader epoch beyond the
+    /// row's bound.
     pub(crate) fn step_controller(
         &self,
         w: &mut World,
         k: usize,
         event: ControllerEvent,
         twist: Twist,
-    ) -> Option<Vec<AlterPartitionAnswer>> {
+    ) -> Option<Answers> {
         let mut events = vec![event];
-        let mut answers = Vec::new();
+        let mut answers = Answers::default();
         while let Some(event) = events.pop() {
             let mut effects = Effects::default();
             let term = w.terms[k].edit();
             term.controller.step(Now(0), event, &mut effects);
             term.over |= effects.resign;
-            for write in effects.partition_writes {
-                let flight = Flight {
-                    term: k as u8,
-                    write: write.write,
-                    expected: write.expected.0 as u8,
-                    node: Node::of(&write.state),
-                };
+            let states = effects.partition_writes.iter().map(|p| self.state_flight(w, k, p));
+            let moves = effects.assignment_writes.iter().map(|a| self.assignment_flight(w, k, a));
+            for flight in states.chain(moves).collect::<Vec<_>>() {
                 if self.row.late_writes {
                     w.flights.push(flight);
                 } else {
                     events.push(self.land(w, &flight, twist)?);
                 }
             }
-            answers.extend(effects.alter_answers.into_iter().map(|(_, answer)| answer));
+            for write in effects.topic_writes {
+                events.push(self.write_topic(w, k, write));
+            }
+            for write in effects.config_writes {
+                events.push(self.write_config(w, k, &write));
+            }
+            answers.alters.extend(effects.alter_answers.into_iter().map(|(_, answer)| answer));
+            answers.drains.extend(effects.drain_answers.into_iter().map(|(_, answer)| answer));
+            let confirmed = |(_, answer): &(RequestId, Result<_, Condition>)| {
+                let answer: &Result<barnabas_controller_core::AlteredConfig, _> = answer;
+                answer.as_ref().is_ok_and(|altered| altered.unconfirmed.is_empty())
+            };
+            if effects.config_answers.iter().any(confirmed) {
+                w.history.sync_promised = true;
+            }
             if effects.image_changed {
-                offer_all(w, k);
+                self.offer_all(w, k);
             }
         }
         Some(answers)
-    }
-
-    /// A write reaches the store (R1). Returns what its term hears; `None` beyond the bound.
-    fn land(&self, w: &mut World, flight: &Flight, twist: Twist) -> Option<ControllerEvent> {
-        let checked = !self.breaks(Mutation::NoWriteChecks);
-        let write = flight.write;
-        if checked && w.controller_epoch != flight.term + 1 {
-            return Some(ControllerEvent::Written { write, outcome: WriteOutcome::Fenced });
-        }
-        if checked && w.node.partition_epoch != flight.expected {
-            let outcome = WriteOutcome::Conflict { now: Some(w.node.state()) };
-            return Some(ControllerEvent::Written { write, outcome });
-        }
-        let mut node = flight.node;
-        node.partition_epoch = w.node.partition_epoch + 1;
-        let node = self.twisted(w, twist, node);
-        if node.leader_epoch >= self.row.epochs {
-            return None;
-        }
-        if node.members().count_ones() > w.node.members().count_ones() {
-            self.reach(Reached::IsrGrew);
-        }
-        w.node = node;
-        let outcome = if node == flight.node {
-            WriteOutcome::Applied
-        } else {
-            WriteOutcome::Conflict { now: Some(node.state()) }
-        };
-        Some(ControllerEvent::Written { write, outcome })
     }
 
     /// A late write lands.
@@ -103,9 +88,25 @@ impl Protocol {
         if w.terms[k].seen[b] == truth {
             return None;
         }
-        w.terms[k].edit().seen[b] = truth;
-        let told = truth.map(|r| self.misread_registration(w, k, b, r));
         let twist = truth.map_or(Twist::None, |r| self.observation_twist(b, r));
+        self.tell(w, k, b, truth, twist)
+    }
+
+    /// A term is told of one broker's registration.
+    pub(crate) fn tell(
+        &self,
+        w: &mut World,
+        k: usize,
+        b: Ix,
+        truth: Option<Registration>,
+        twist: Twist,
+    ) -> Option<()> {
+        let term = w.terms[k].edit();
+        term.seen[b] = truth;
+        if self.breaks(crate::Mutation::DrainKeptById) && truth.is_some_and(|r| r.draining) {
+            term.planted.drained |= 1 << b;
+        }
+        let told = truth.map(|r| self.misread_registration(w, k, b, r));
         let brokers = told_brokers(w, k, b, told);
         self.step_controller(w, k, ControllerEvent::Brokers(brokers), twist)?;
         Some(())
@@ -131,11 +132,14 @@ impl Protocol {
         proposal: Proposal,
         heard: bool,
     ) -> Option<()> {
+        if let Some(done) = self.misjudge(w, k, proposal) {
+            return done;
+        }
         let alter = AlterPartition {
             leader: id_of(usize::from(proposal.leader)),
             broker_epoch: BrokerEpoch(i64::from(proposal.broker_epoch)),
             partition: partition(),
-            incarnation: LIFE,
+            incarnation: incarnation(self.claimed_life(w, k, proposal)),
             leader_epoch: LeaderEpoch(i32::from(proposal.leader_epoch)),
             partition_epoch: PartitionEpoch(i32::from(proposal.partition_epoch)),
             isr: entries_of(&self.claimed_epochs(w, k, proposal)),
@@ -144,7 +148,7 @@ impl Protocol {
         let answers = self.step_controller(w, k, event, Twist::None)?;
         let b = usize::from(proposal.leader);
         let waits = heard && w.brokers[b].up() && w.brokers[b].waiting == Some(proposal);
-        if waits && let Some(answer) = answers.into_iter().next() {
+        if waits && let Some(answer) = answers.alters.into_iter().next() {
             match answer {
                 Ok(state) => self.proposal_accepted(w, b, state),
                 Err(condition) => {
@@ -158,21 +162,17 @@ impl Protocol {
 
     /// A leaderless replica's report reaches a term (R8).
     pub(crate) fn report(&self, w: &mut World, k: usize, b: Ix) -> Option<()> {
-        let broker = &w.brokers[b];
-        let said = broker.replica.as_ref()?.report()?;
-        let report = ReplicaReport {
-            incarnation: LIFE,
-            leader_epoch: said.leader_epoch,
-            last_epoch: said.last_epoch,
-            log_end: said.log_end,
-        };
+        let before = w.node;
+        let report = self.reported(w, b)?;
+        if self.misrecover(w, k, b, report) {
+            return Some(());
+        }
         let event = ControllerEvent::PushAcked {
             broker: id_of(b),
-            broker_epoch: BrokerEpoch(i64::from(broker.epoch)),
+            broker_epoch: BrokerEpoch(i64::from(w.brokers[b].epoch)),
             version: 0,
             reports: vec![(partition(), report)],
         };
-        let before = w.node;
         self.step_controller(w, k, event, Twist::None)?;
         if w.node != before {
             self.reach(Reached::Recovered);
@@ -181,35 +181,67 @@ impl Protocol {
         Some(())
     }
 
+    fn reported(&self, w: &mut World, b: Ix) -> Option<ReplicaReport> {
+        let broker = &w.brokers[b];
+        let said = broker.replica.as_ref().and_then(|r| r.report());
+        let Some(said) = said.filter(|_| broker.up()) else { return self.misreport(w, b) };
+        let (last, end) = (said.last_epoch.map_or(0, |e| e.0 as u8 + 1), said.log_end.0 as u8);
+        let life = broker.life();
+        if self.breaks(crate::Mutation::ReportOfAnyEpoch) {
+            w.brokers[b].edit().planted.reported = Some((last, end));
+        }
+        Some(ReplicaReport {
+            incarnation: incarnation(life),
+            leader_epoch: said.leader_epoch,
+            last_epoch: said.last_epoch,
+            log_end: said.log_end,
+        })
+    }
+
     /// A new controller is elected; the one before goes on.
     pub(crate) fn new_term(&self, w: &mut World) -> Option<()> {
         w.controller_epoch += 1;
         let k = w.terms.len();
-        let config = self.topic_config();
-        let defaults = Defaults { num_partitions: 1, default_replication_factor: 3, topic: config };
-        let epoch = ControllerEpoch(i32::from(w.controller_epoch));
-        let controller = Controller::new(BrokerId(1), epoch, defaults);
         let seen = w.registered;
-        w.terms.push(Shared::new(Term { controller, seen, over: false }));
+        let gone = if w.exists() { w.node.life - 1 } else { w.lives };
+        let (controller, planted) = (self.controller(k), PlantedTerm::default());
+        let term = Term { controller, seen, over: false, gone, sync: w.sync, planted };
+        w.terms.push(Shared::new(term));
+        self.load(w, k)
+    }
+
+    fn controller(&self, k: usize) -> Controller {
+        let topic = self.topic_config();
+        let defaults = Defaults { num_partitions: 1, default_replication_factor: 3, topic };
+        Controller::new(BrokerId(1), ControllerEpoch(k as i32 + 1), defaults)
+    }
+
+    /// A term begins anew with what is stored, and the registrations that it knew.
+    pub(crate) fn reload(&self, w: &mut World, k: usize) -> Option<()> {
+        w.terms[k].edit().controller = self.controller(k);
+        self.load(w, k)
+    }
+
+    fn load(&self, w: &mut World, k: usize) -> Option<()> {
         let mut brokers = BTreeMap::new();
-        for (b, registration) in seen.into_iter().enumerate() {
+        for (b, registration) in w.terms[k].seen.into_iter().enumerate() {
             if let Some(registration) = registration {
                 let told = self.misread_registration(w, k, b, registration);
                 brokers.insert(id_of(b), image_of(told));
             }
         }
         let loaded = LoadedPartition {
-            assignment: Assignment::settled((0..BROKERS).map(id_of).collect()),
+            assignment: w.node.assigned.assignment(),
             state: Some(self.loaded_node(w).state()),
         };
         let topic = LoadedTopic {
-            incarnation: LIFE,
-            version: 0,
-            overrides: BTreeMap::new(),
+            incarnation: incarnation(w.node.life),
+            version: i32::from(w.topic_version),
+            overrides: self.overrides(w.sync),
             partitions: BTreeMap::from([(0, loaded)]),
             deleting: false,
         };
-        let topics = BTreeMap::from([(partition().topic, topic)]);
+        let topics = w.exists().then_some((partition().topic, topic)).into_iter().collect();
         let event = ControllerEvent::Loaded(Snapshot { brokers, topics, ..Snapshot::default() });
         self.step_controller(w, k, event, Twist::None)?;
         Some(())
@@ -217,25 +249,36 @@ impl Protocol {
 
     fn topic_config(&self) -> TopicConfig {
         TopicConfig {
-            min_insync_replicas: u32::from(self.row.min_insync),
+            min_insync_replicas: self.min_insync_of_controller(),
             unclean_leader_election: self.row.unclean || self.elects_uncleanly(),
             flush_mode: self.row.flush_mode,
             ..TopicConfig::default()
         }
     }
-}
 
-/// Keeps whatever the term may push now.
-fn offer_all(w: &mut World, k: usize) {
-    for b in 0..BROKERS {
-        let controller = &w.terms[k].controller;
-        let Some(registered) = controller.image().brokers.get(&id_of(b)) else { continue };
-        let epoch = registered.epoch;
-        let Some((_, delta)) = controller.push_for(id_of(b), epoch, None) else { continue };
-        let states = delta.topics.values().filter_map(|topic| topic.partitions.get(&0));
-        for node in states.map(|p| Node::of(&p.state)).collect::<Vec<_>>() {
+    /// Keeps whatever the term may push now.
+    fn offer_all(&self, w: &mut World, k: usize) {
+        for b in 0..BROKERS {
+            let controller = &w.terms[k].controller;
+            let Some(registered) = controller.image().brokers.get(&id_of(b)) else { continue };
+            let target = registered.epoch.0 as u8;
+            let Some((version, delta)) = controller.push_for(id_of(b), registered.epoch, None)
+            else {
+                continue;
+            };
+            let topic = delta.topics.get(&partition().topic);
+            let sync = topic.is_some_and(|t| t.config.flush_mode == FlushMode::Sync);
+            let node = match topic.and_then(|t| Some((t.incarnation, t.partitions.get(&0)?))) {
+                Some((life, p)) => {
+                    let (replicas, moving) = (p.assigned_replicas.clone(), p.moving.clone());
+                    let assigned = Assigned::of(&Assignment { replicas, moving });
+                    Node::of(&p.state, life.czxid as u8, assigned)
+                }
+                None => Node::gone(w.terms[k].gone),
+            };
+            let version = if w.counts_acknowledgements() { version as u8 } else { 0 };
             let controller_epoch = k as u8 + 1;
-            w.offer(Push { to: b as u8, target: epoch.0 as u8, controller_epoch, node });
+            w.offer(Push { to: b as u8, target, controller_epoch, node, sync, version });
         }
     }
 }
@@ -263,6 +306,6 @@ fn image_of(registration: Registration) -> BrokerImage {
         control_address: String::new(),
         rack: None,
         tail_lost: registration.tail_lost,
-        draining: false,
+        draining: registration.draining,
     }
 }

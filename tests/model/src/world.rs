@@ -3,25 +3,20 @@
 use std::fmt;
 
 use barnabas_controller_core::{Controller, WriteId};
-use barnabas_replica::{Replica, Role};
-use barnabas_simulator::disk::Directory;
-use barnabas_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, Incarnation, LeaderEpoch, Offset, Partition,
-    PartitionEpoch, PartitionState, TopicId, TopicName, TopicPartition,
-};
+use barnabas_types::{BrokerId, Offset, TopicName, TopicPartition};
 
+use crate::broker::Broker;
+use crate::net::Message;
+use crate::node::{Mask, Node, Proposal, Push, Registration};
 use crate::shared::{Shared, fingerprint_of};
 
-/// Brokers; all of them are assigned.
+/// Brokers.
 pub const BROKERS: usize = 3;
 /// Room for records; the bound is that of the row.
 pub const RECORDS_MAX: usize = 3;
 
 /// Index of a broker, 0 to 2; its id is one more.
 pub type Ix = usize;
-
-/// The one life of the topic.
-pub const LIFE: Incarnation = Incarnation { topic_id: TopicId([7; 16]), czxid: 1 };
 
 /// Id of a broker.
 #[must_use]
@@ -44,157 +39,6 @@ pub fn partition() -> TopicPartition {
     TopicPartition { topic: TopicName::new("t").expect("legal"), partition: 0 }
 }
 
-/// The state node of the partition at one version, small.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node {
-    /// Leader, or none.
-    pub leader: Option<u8>,
-    /// Its epoch.
-    pub leader_epoch: u8,
-    /// Version.
-    pub partition_epoch: u8,
-    /// Who wrote it.
-    pub controller_epoch: u8,
-    /// Broker epoch of each ISR member; 0: not a member.
-    pub isr: [u8; BROKERS],
-}
-
-impl Node {
-    /// Members, as a bit mask.
-    #[must_use]
-    pub fn members(&self) -> u8 {
-        (0..BROKERS).filter(|b| self.isr[*b] != 0).map(|b| 1 << b).sum()
-    }
-
-    /// As the cores know it.
-    #[must_use]
-    pub fn state(&self) -> PartitionState {
-        PartitionState {
-            leader: self.leader.map(|l| id_of(usize::from(l))),
-            leader_epoch: LeaderEpoch(i32::from(self.leader_epoch)),
-            partition_epoch: PartitionEpoch(i32::from(self.partition_epoch)),
-            controller_epoch: ControllerEpoch(i32::from(self.controller_epoch)),
-            isr: entries_of(&self.isr),
-        }
-    }
-
-    /// As the cores know it, with the assignment.
-    #[must_use]
-    pub fn partition(&self) -> Partition {
-        Partition {
-            assigned_replicas: (0..BROKERS).map(id_of).collect(),
-            state: self.state(),
-            ..Partition::default()
-        }
-    }
-
-    /// From what a core says.
-    #[must_use]
-    pub fn of(state: &PartitionState) -> Self {
-        Self {
-            leader: state.leader.map(|l| ix_of(l) as u8),
-            leader_epoch: state.leader_epoch.0 as u8,
-            partition_epoch: state.partition_epoch.0 as u8,
-            controller_epoch: state.controller_epoch.0 as u8,
-            isr: small(&state.isr),
-        }
-    }
-}
-
-/// ISR entries in the order of the assignment.
-#[must_use]
-pub fn entries_of(isr: &[u8; BROKERS]) -> Vec<(BrokerId, BrokerEpoch)> {
-    let members = isr.iter().enumerate().filter(|(_, epoch)| **epoch != 0);
-    members.map(|(b, epoch)| (id_of(b), BrokerEpoch(i64::from(*epoch)))).collect()
-}
-
-/// ISR entries, small.
-#[must_use]
-pub fn small(isr: &[(BrokerId, BrokerEpoch)]) -> [u8; BROKERS] {
-    let mut small = [0; BROKERS];
-    for (id, epoch) in isr {
-        small[ix_of(*id)] = epoch.0 as u8;
-    }
-    small
-}
-
-/// A registration of a broker.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Registration {
-    /// Its broker epoch.
-    pub epoch: u8,
-    /// The mark of R6.
-    pub tail_lost: bool,
-}
-
-/// A broker: its disk, and its process if it runs.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Broker {
-    /// Present broker epoch.
-    pub epoch: u8,
-    /// The core; `None` while the process is down.
-    pub replica: Option<Replica>,
-    /// What survives the process.
-    pub directory: Directory,
-    /// The durable mark of R7.
-    pub tail_lost: bool,
-    /// Highest controller epoch obeyed by this process.
-    pub heard: u8,
-    /// The process's clock, in milliseconds; stands still but for [`crate::action::Action::Lag`].
-    pub clock: u64,
-    /// The proposal that waits for its answer.
-    pub waiting: Option<Proposal>,
-    /// For planted bugs.
-    pub planted: Planted,
-}
-
-/// What planted bugs remember.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Planted {
-    /// Records whose producers a change of epoch should have ended.
-    pub outlived: u8,
-    /// Durable: the greatest leader epoch led.
-    pub led: Option<u8>,
-    /// Partition epoch at which a proposal was refused.
-    pub refused_at: Option<i32>,
-}
-
-impl Broker {
-    /// Whether the process runs.
-    #[must_use]
-    pub fn up(&self) -> bool {
-        self.replica.is_some()
-    }
-
-    /// The epoch in which it leads.
-    #[must_use]
-    pub fn leads(&self) -> Option<i32> {
-        match self.replica.as_ref()?.role() {
-            Role::Leader { leader_epoch } => Some(leader_epoch.0),
-            _ => None,
-        }
-    }
-
-    /// LEO of what is on the disk.
-    #[must_use]
-    pub fn log_end(&self) -> usize {
-        self.directory.log_end().0 as usize
-    }
-
-    /// HW: of the process, else the checkpoint.
-    #[must_use]
-    pub fn high_watermark(&self) -> usize {
-        let present = self.replica.as_ref().map(Replica::high_watermark);
-        present.unwrap_or(self.directory.high_watermark.min(self.directory.log_end())).0 as usize
-    }
-
-    /// Id of the record at an offset; 0: none.
-    #[must_use]
-    pub fn record(&self, offset: usize) -> u64 {
-        self.directory.records.get(offset).map_or(0, |r| r.value)
-    }
-}
-
 /// A term: the core, and what the shell has told it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Term {
@@ -204,34 +48,23 @@ pub struct Term {
     pub seen: [Option<Registration>; BROKERS],
     /// It has resigned.
     pub over: bool,
+    /// The newest life that it knows to be over.
+    pub gone: u8,
+    /// It knows `flush.mode=sync`.
+    pub sync: bool,
+    /// For planted bugs.
+    pub planted: PlantedTerm,
 }
 
-/// A state that a term may push to an incarnation of a broker.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Push {
-    /// To whom.
-    pub to: u8,
-    /// For which incarnation.
-    pub target: u8,
-    /// By whom.
-    pub controller_epoch: u8,
-    /// What.
-    pub node: Node,
-}
-
-/// An ISR proposal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Proposal {
-    /// Who proposes.
-    pub leader: u8,
-    /// Its incarnation.
-    pub broker_epoch: u8,
-    /// In which leader epoch.
-    pub leader_epoch: u8,
-    /// On which version it builds.
-    pub partition_epoch: u8,
-    /// What.
-    pub isr: [u8; BROKERS],
+/// What planted bugs remember of a term.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PlantedTerm {
+    /// Brokers that it takes for draining.
+    pub drained: Mask,
+    /// It still has to write who holds the partition after the move that it has ended.
+    pub split: bool,
+    /// What it was told by replicas in the present leaderless epoch: the epoch; last epoch plus 1, LEO.
+    pub reports: [Option<(u8, u8, u8)>; BROKERS],
 }
 
 /// A write under way: decided, not landed.
@@ -243,6 +76,8 @@ pub struct Flight {
     pub write: WriteId,
     /// The version it builds on.
     pub expected: u8,
+    /// The version of the topic's node it builds on, if it changes the assignment (R18).
+    pub topic_version: Option<u8>,
     /// What it writes.
     pub node: Node,
 }
@@ -254,6 +89,8 @@ pub struct History {
     pub produced: u8,
     /// (leader epoch, offset) of each.
     pub records: [(u8, u8); RECORDS_MAX],
+    /// Life of the topic of each.
+    pub lives: [u8; RECORDS_MAX],
     /// Bit mask of the acknowledged ones.
     pub acked: u8,
     /// Greatest HW that a consumer saw, and in which leader epoch.
@@ -262,6 +99,16 @@ pub struct History {
     pub visible: [u8; RECORDS_MAX],
     /// An unclean election took place.
     pub lossy: bool,
+    /// An operator's unclean election; what is acknowledged from this leader epoch on is promised again (R39).
+    pub promised_from: u8,
+    /// Nothing below this offset is promised any more: somebody may delete it, lawfully.
+    pub deletable: u8,
+    /// The deletion of everything below this offset was acknowledged (DR).
+    pub deleted: u8,
+    /// The change to `flush.mode=sync` was acknowledged; only what is acknowledged since then is promised.
+    pub sync_promised: bool,
+    /// A move ended although its target was not the ISR (F).
+    pub ended_early: bool,
 }
 
 /// How much of each bound is used up.
@@ -279,13 +126,35 @@ pub struct Spent {
     pub expiries: u8,
     /// ISR proposals.
     pub proposals: u8,
+    /// Wishes of an operator to move replicas.
+    pub moves: u8,
+    /// Brokers that wanted to stop.
+    pub stops: u8,
+    /// Topics deleted.
+    pub lives: u8,
+    /// Requests to delete records.
+    pub deletions: u8,
+    /// Runs of retention.
+    pub retentions: u8,
+    /// Failed syncs.
+    pub failed_syncs: u8,
+    /// Changes of the flush mode.
+    pub switches: u8,
+    /// Unclean elections by an operator.
+    pub unclean: u8,
 }
 
 /// The whole.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct World {
-    /// The state node.
+    /// The partition's nodes.
     pub node: Node,
+    /// Version of the topic's node, counted across its lives.
+    pub topic_version: u8,
+    /// How many lives the topic has had.
+    pub lives: u8,
+    /// The stored settings say `flush.mode=sync`.
+    pub sync: bool,
     /// `/controller_epoch`.
     pub controller_epoch: u8,
     /// `/brokers/ids`.
@@ -302,6 +171,10 @@ pub struct World {
     pub pushes: Vec<Push>,
     /// Proposals that may arrive, ordered.
     pub proposals: Vec<Proposal>,
+    /// Fetches and answers under way, ordered.
+    pub messages: Vec<Message>,
+    /// The broker epoch under which each broker last asked to stop; 0: it waits for no answer.
+    pub stop_requests: [u8; BROKERS],
     /// For the invariants.
     pub history: History,
     /// For the bounds.
@@ -311,8 +184,10 @@ pub struct World {
 }
 
 impl World {
-    /// Keeps a push; equal ones are one.
+    /// Keeps a push; equal ones are one, whatever their versions.
     pub fn offer(&mut self, push: Push) {
+        let same = |known: &Push| Push { version: push.version, ..*known } == push;
+        self.pushes.retain(|known| !same(known));
         if let Err(at) = self.pushes.binary_search(&push) {
             self.pushes.insert(at, push);
         }
@@ -331,6 +206,12 @@ impl World {
         self.terms.len() - 1
     }
 
+    /// Whether the topic exists.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.node.life != 0
+    }
+
     /// Names this world among others.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
@@ -347,13 +228,18 @@ impl World {
 impl fmt::Display for World {
     /// In one line: the state node, then each broker with role and epoch, records (epoch:id), HW and maximal ISR.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Node { leader, leader_epoch, partition_epoch, isr, .. } = self.node;
+        let Node { life, leader, leader_epoch, partition_epoch, isr, assigned, .. } = self.node;
         let leader = leader.map_or(-1, |l| i32::from(l) + 1);
         write!(f, "leader {leader} epoch {leader_epoch} version {partition_epoch} ISR {isr:?}")?;
+        if life != 1 || assigned.moves() || assigned.mask() != 0b111 {
+            write!(f, " life {life} {assigned:?}")?;
+        }
         for (b, broker) in self.brokers.iter().enumerate() {
             write!(f, " | {} ({}) ", b + 1, broker.epoch)?;
             match &broker.replica {
-                None => write!(f, "down")?,
+                None if !broker.running => write!(f, "down")?,
+                None => write!(f, "knows nothing")?,
+                Some(replica) if replica.is_fenced() => write!(f, "fenced")?,
                 Some(replica) => write!(f, "{:?}", replica.role())?,
             }
             let records =
@@ -364,6 +250,12 @@ impl fmt::Display for World {
                 records.collect::<Vec<_>>().join(" "),
                 broker.high_watermark()
             )?;
+            if broker.directory.log_start > Offset(0) {
+                write!(f, " from {}", broker.directory.log_start)?;
+            }
+            if broker.life() != 1 {
+                write!(f, " life {}", broker.life())?;
+            }
             if let Some(replica) = broker.replica.as_ref().filter(|_| broker.leads().is_some()) {
                 write!(f, " maximal ISR {:?}", replica.maximal_isr())?;
             }

@@ -32,6 +32,21 @@ rows! {
     sync: "sync",
     late_writes: "late-writes",
     i12_heals: "heals",
+    r18_r20_move: "move",
+    r20_remove_and_add: "remove-and-add",
+    r18_move_late_writes: "move-late-writes",
+    r26_stop: "stop",
+    r26_stop_waits: "stop-waits",
+    r27_life: "life",
+    r28_life_and_process: "life-and-process",
+    r22_life_and_terms: "life-and-terms",
+    r31_late_fetches: "late-fetches",
+    r33_deletion: "deletion",
+    r32_retention: "retention",
+    r38_failed_sync: "failed-sync",
+    r37_switch: "switch",
+    r39_unclean: "unclean",
+    r8_reports: "reports",
 }
 
 fn holds(name: &str) {
