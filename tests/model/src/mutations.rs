@@ -195,9 +195,13 @@ pub(crate) const PLANTED: &[Planted] = &[
     (
         Mutation::ModeApartFromLeadership,
         "mode-apart-from-leadership",
-        "rec=1 set=1 begun=1 su=1 hc=1 ar=3 isr=3 epochs=3",
+        "rec=1 set=1 begun=1 su=1 hc=1 ar=3 isr=3",
     ),
-    (Mutation::ModeConfirmedEarly, "mode-confirmed-early", "rec=1 set=1 hc=2 ar=3 isr=3"),
+    (
+        Mutation::ModeConfirmedEarly,
+        "mode-confirmed-early",
+        "rec=1 set=1 hc=1 ar=3 isr=1",
+    ),
     // Unclean elections, and reports.
     (
         Mutation::ReportOfAnyEpoch,
@@ -211,7 +215,6 @@ pub const ON_DEMAND: &[&str] = &[
     "answer-of-any-last-epoch",
     "dead-fetch-counts",
     "mode-apart-from-leadership",
-    "mode-confirmed-early",
     "newcomer-dropped-at-once",
     "newcomer-outside-isr-dropped",
     "report-unfenced",

@@ -65,7 +65,7 @@ impl Protocol {
                 answer.as_ref().is_ok_and(|altered| altered.unconfirmed.is_empty())
             };
             if effects.config_answers.iter().any(confirmed) {
-                w.history.sync_promised = true;
+                w.history.promise_sync();
             }
             if effects.image_changed {
                 self.offer_all(w, k);

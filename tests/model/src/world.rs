@@ -111,6 +111,16 @@ pub struct History {
     pub ended_early: bool,
 }
 
+impl History {
+    /// The change to sync mode is acknowledged: what is acknowledged from now on is promised to survive every host crash.
+    pub(crate) fn promise_sync(&mut self) {
+        if !self.sync_promised {
+            self.sync_promised = true;
+            self.acked = 0;
+        }
+    }
+}
+
 /// How much of each bound is used up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Spent {

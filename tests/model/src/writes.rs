@@ -159,7 +159,9 @@ impl Protocol {
             Some(overrides) => {
                 w.sync = overrides.get("flush.mode").is_some_and(|mode| mode == "sync");
                 w.terms[k].edit().sync = w.sync;
-                w.history.sync_promised |= self.breaks(Mutation::ModeConfirmedEarly);
+                if self.breaks(Mutation::ModeConfirmedEarly) {
+                    w.history.promise_sync();
+                }
                 WriteOutcome::Applied
             }
             None => WriteOutcome::Config { now: self.overrides(w.sync) },
