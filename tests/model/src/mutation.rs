@@ -5,7 +5,7 @@
 //! way to the store, or count what it did not.
 
 use crate::mutations;
-pub use crate::mutations::{ELSEWHERE, ON_DEMAND};
+pub use crate::mutations::ON_DEMAND;
 
 /// A bug, its name, and the words of a row in which it is found.
 pub type Planted = (Mutation, &'static str, &'static str);

@@ -197,11 +197,7 @@ pub(crate) const PLANTED: &[Planted] = &[
         "mode-apart-from-leadership",
         "rec=1 set=1 begun=1 su=1 hc=1 ar=3 isr=3",
     ),
-    (
-        Mutation::ModeConfirmedEarly,
-        "mode-confirmed-early",
-        "rec=1 set=1 hc=1 ar=3 isr=1",
-    ),
+    (Mutation::ModeConfirmedEarly, "mode-confirmed-early", "rec=1 set=1 hc=1 ar=3 isr=1"),
     // Unclean elections, and reports.
     (
         Mutation::ReportOfAnyEpoch,
@@ -210,7 +206,7 @@ pub(crate) const PLANTED: &[Planted] = &[
     ),
 ];
 
-/// Bugs that take minutes to find.
+/// Bugs whose search takes minutes and gigabytes: not looked for in every test run.
 pub const ON_DEMAND: &[&str] = &[
     "answer-of-any-last-epoch",
     "dead-fetch-counts",
@@ -219,6 +215,3 @@ pub const ON_DEMAND: &[&str] = &[
     "newcomer-outside-isr-dropped",
     "report-unfenced",
 ];
-
-/// What one would look for here as well, and why it is not.
-pub const ELSEWHERE: &[(&str, &str)] = &[];
