@@ -14,7 +14,7 @@ pub(crate) const CRC_FROM: usize = 21;
 /// Least bytes of a record: length, attributes, timestamp and offset deltas, key and value length, header count.
 const RECORD_BYTES_MIN: usize = 7;
 /// The only magic taken (Kafka 0.11 and later).
-const MAGIC: i8 = 2;
+pub(crate) const MAGIC: i8 = 2;
 
 pub(crate) const CODEC_MASK: i16 = 0x07;
 pub(crate) const CODEC_LAST: i16 = 4;

@@ -19,6 +19,7 @@
 
 mod append;
 pub mod batch;
+mod build;
 mod check;
 mod checkpoint;
 mod codec;
@@ -52,6 +53,7 @@ mod walk;
 
 pub use append::Appended;
 pub use batch::{Batch, BatchError, BatchHeader, Batches};
+pub use build::record_batch;
 pub use check::{
     Fetched, ProduceRules, ProduceSummary, check_fetched, stamp, stamp_append_time,
     validate_produce,
