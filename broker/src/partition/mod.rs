@@ -10,6 +10,7 @@ mod log_start;
 mod log_start_tests;
 mod reading;
 mod ready;
+mod own_records;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -13,25 +13,36 @@ pub type ProduceResult = Result<(Offset, Offset), Condition>;
 /// Makes the answer to a whole request from the results of its partitions, in their order.
 pub type EncodeProduce = Box<dyn Fn(&[Option<ProduceResult>]) -> Vec<Bytes> + Send + Sync>;
 
+/// Takes the result of a batch of the broker's own; called without any partition's lock, and must not wait.
+pub type TellAppended = Box<dyn Fn(ProduceResult) + Send + Sync>;
+
 /// One produce request that waits for its partitions; the last of them to finish encodes and sends the answer.
 pub struct PendingProduce {
-    out: Arc<Out>,
-    slot: Slot,
     remaining: AtomicUsize,
     results: Mutex<Vec<Option<ProduceResult>>>,
-    encode: EncodeProduce,
+    asked_by: AskedBy,
+}
+
+/// Who wants to know.
+enum AskedBy {
+    Client { out: Arc<Out>, slot: Slot, encode: EncodeProduce },
+    Broker(TellAppended),
 }
 
 impl PendingProduce {
     /// A request over `partitions` partitions. `encode` makes the answer from one result each: (base offset, log start).
     pub fn new(out: Arc<Out>, slot: Slot, partitions: usize, encode: EncodeProduce) -> Self {
-        Self {
-            out,
-            slot,
-            remaining: AtomicUsize::new(partitions),
-            results: Mutex::new(vec![None; partitions]),
-            encode,
-        }
+        Self::asked(partitions, AskedBy::Client { out, slot, encode })
+    }
+
+    /// A batch of the broker's own, in one partition.
+    pub fn of_broker(tell: TellAppended) -> Self {
+        Self::asked(1, AskedBy::Broker(tell))
+    }
+
+    fn asked(partitions: usize, asked_by: AskedBy) -> Self {
+        let results = Mutex::new(vec![None; partitions]);
+        Self { remaining: AtomicUsize::new(partitions), results, asked_by }
     }
 
     /// Notes the result of the partition at `index`; the first result of an index counts. Returns the connection to
@@ -45,10 +56,20 @@ impl PendingProduce {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) > 1 {
             return None;
         }
-        let answer = (self.encode)(&results);
-        drop(results);
-        self.out.complete(self.slot, answer);
-        Some(self.out.clone())
+        match &self.asked_by {
+            AskedBy::Client { out, slot, encode } => {
+                let answer = encode(&results);
+                drop(results);
+                out.complete(*slot, answer);
+                Some(out.clone())
+            }
+            AskedBy::Broker(tell) => {
+                let result = results.pop().flatten();
+                drop(results);
+                result.into_iter().for_each(tell);
+                None
+            }
+        }
     }
 
     /// Whether every partition has its result.
