@@ -271,6 +271,8 @@ impl Cluster {
             ("zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS.to_string()),
             ("log.dirs", serde_json::Value::String(logs).to_string()),
             ("default.replication.factor", count.min(3).to_string()),
+            ("offsets.topic.replication.factor", count.min(3).to_string()),
+            ("group.initial.rebalance.delay.ms", "0".to_owned()),
             ("min.insync.replicas", if count >= 3 { "2" } else { "1" }.to_owned()),
         ];
         let given = |key: &str| self.config.iter().any(|(given, _)| given == key);

@@ -293,6 +293,67 @@ const BROKER: &[Row] = &[
         "86400000",
         "how long the sequences of an idempotent producer that writes no more are remembered",
     ),
+    (
+        "group.initial.rebalance.delay.ms",
+        "milliseconds from 0 to 3600000",
+        "3000",
+        "how long the first member of a group waits for others before partitions are assigned",
+    ),
+    (
+        "group.min.session.timeout.ms",
+        "milliseconds from 1 to 2147483647",
+        "6000",
+        "least session timeout that a group's member may ask for",
+    ),
+    (
+        "group.max.session.timeout.ms",
+        "milliseconds from 1 to 2147483647",
+        "1800000",
+        "greatest session timeout that a group's member may ask for",
+    ),
+    (
+        "group.max.size",
+        "a whole number from 1 to 2147483647",
+        "2147483647",
+        "most members of one group",
+    ),
+    (
+        "offset.metadata.max.bytes",
+        "bytes from 0 to 2147483647",
+        "4096",
+        "largest text that a committed offset may carry",
+    ),
+    (
+        "offsets.commit.timeout.ms",
+        "milliseconds from 1 to 3600000",
+        "5000",
+        "how long a commit waits until the ISR has it",
+    ),
+    (
+        "offsets.retention.minutes",
+        "a whole number from 1 to 2147483647",
+        "10080",
+        "how long the offsets of a group without members are kept",
+    ),
+    (
+        "offsets.retention.check.interval.ms",
+        "milliseconds from 1 to 86400000",
+        "600000",
+        "how often expired offsets are looked for",
+    ),
+    (
+        "offsets.topic.num.partitions",
+        "a whole number from 1 to 1000",
+        "50",
+        "partitions of the topic that holds the groups' offsets; read when it is created, with the first group",
+    ),
+    (
+        "offsets.topic.replication.factor",
+        "a whole number from 1 to 1000",
+        "3",
+        "its replicas; with fewer live brokers it is not created, and groups wait",
+    ),
+    ("offsets.topic.segment.bytes", "bytes from 14 to 2147483647", "104857600", "its segment size"),
 ];
 
 /// The key of this name, if it is served.

@@ -5,6 +5,7 @@
 mod address;
 mod connections;
 mod error;
+mod groups;
 mod keys;
 mod settings;
 mod shown;
@@ -22,6 +23,7 @@ use barnabas_types::{BrokerId, TopicConfig};
 use crate::connection::ConnectionLimits;
 pub use address::{HostPort, ZooKeeperConnect};
 pub use error::ConfigError;
+pub use groups::GroupConfig;
 pub use keys::{KEYS, Key};
 use settings::Settings;
 pub use shown::Shown;
@@ -83,6 +85,8 @@ pub struct BrokerConfig {
     pub connections: ConnectionLimits,
     /// What concerns the log directories as a whole.
     pub storage: StorageConfig,
+    /// What concerns consumer groups.
+    pub groups: GroupConfig,
     /// Every setting, as administrators are shown it.
     pub shown: Arc<[Shown]>,
 }
@@ -178,6 +182,7 @@ impl BrokerConfig {
             socket_request_max_bytes: s.number("socket.request.max.bytes", 1024, bytes)?,
             connections: connections::limits(&s)?,
             storage: storage(&s)?,
+            groups: GroupConfig::read(&s)?,
             listener,
             admin_listener,
         };

@@ -54,7 +54,11 @@ fn every_key_is_read() {
          auto.leader.rebalance.enable: true\nleader.imbalance.check.interval.seconds: 12\n\
          leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\n\
          max.connections: 15\nmax.connections.per.ip: 16\nmax.connections.per.ip.overrides: [10.0.0.1:17, \"[::1]:18\"]\n\
-         connections.max.idle.ms: 1900\nqueued.max.request.bytes: 2000000\n",
+         connections.max.idle.ms: 1900\nqueued.max.request.bytes: 2000000\n\
+         group.initial.rebalance.delay.ms: 15\ngroup.min.session.timeout.ms: 16\ngroup.max.session.timeout.ms: 17\n\
+         group.max.size: 18\noffset.metadata.max.bytes: 19\noffsets.commit.timeout.ms: 20\n\
+         offsets.retention.minutes: 21\noffsets.retention.check.interval.ms: 22\noffsets.topic.num.partitions: 23\n\
+         offsets.topic.replication.factor: 24\noffsets.topic.segment.bytes: 25\n",
     )
     .unwrap();
     assert_eq!(
@@ -111,6 +115,19 @@ fn every_key_is_read() {
                 cleaner_backoff_ms: 9,
                 cleaner_io_max_bytes_per_second: 10_000,
                 producer_id_expiration_ms: 11,
+            },
+            groups: GroupConfig {
+                initial_rebalance_delay_ms: 15,
+                min_session_timeout_ms: 16,
+                max_session_timeout_ms: 17,
+                max_size: 18,
+                offset_metadata_max_bytes: 19,
+                commit_timeout_ms: 20,
+                offsets_retention_ms: 21 * 60_000,
+                retention_check_interval_ms: 22,
+                topic_partitions: 23,
+                topic_replication_factor: 24,
+                topic_segment_bytes: 25,
             },
             shown: config.shown.clone(),
         }
@@ -252,6 +269,7 @@ fn binds_beyond_loopback_need_the_named_opt_in() {
 fn contradictions_are_refused() {
     refused("admin.listener: 127.0.0.1:9092", &["port of its own"]);
     refused("http.listener: 127.0.0.1:9192", &["'admin.listener'", "port of its own"]);
+    refused("group.min.session.timeout.ms: 9000000", &["'group.max.session.timeout.ms', 1800000"]);
     refused("replica.lag.time.max.ms: 600", &["at most half of 'replica.lag.time.max.ms'"]);
 }
 
