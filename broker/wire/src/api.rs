@@ -17,6 +17,24 @@ macro_rules! served {
             ListOffsets(ListOffsetsRequest) = 2, (1, 1, 9), 6, 100_000, Other, body;
             /// Brokers, topics, partitions and their leaders.
             Metadata(MetadataRequest) = 3, (0, 0, 13), 9, 100_000, Other, body;
+            /// Store offsets that a group has consumed.
+            OffsetCommit(OffsetCommitRequest) = 8, (2, 2, 9), 8, 10_000, Other, body;
+            /// Read stored offsets.
+            OffsetFetch(OffsetFetchRequest) = 9, (1, 1, 9), 6, 10_000, Other, body;
+            /// Which broker coordinates a group (KIP-699: several at once from 4).
+            FindCoordinator(FindCoordinatorRequest) = 10, (0, 0, 6), 3, 10_000, Other, body;
+            /// Become or stay a member of a group (KIP-62, KIP-345, KIP-394).
+            JoinGroup(JoinGroupRequest) = 11, (0, 0, 9), 6, 1_000, Other, body;
+            /// Say that a member lives.
+            Heartbeat(HeartbeatRequest) = 12, (0, 0, 4), 4, 1_000, Small, body;
+            /// Leave a group, or remove members (KIP-345).
+            LeaveGroup(LeaveGroupRequest) = 13, (0, 0, 5), 4, 10_000, Other, body;
+            /// Hand out the assignment, or get one's own.
+            SyncGroup(SyncGroupRequest) = 14, (0, 0, 5), 4, 10_000, Other, body;
+            /// Members and assignments of groups.
+            DescribeGroups(DescribeGroupsRequest) = 15, (0, 0, 5), 5, 10_000, Other, body;
+            /// The groups that this broker coordinates.
+            ListGroups(ListGroupsRequest) = 16, (0, 0, 5), 3, 1_000, Small, body;
             /// Which keys and versions are served (KIP-35, KIP-511).
             ApiVersions(ApiVersionsRequest) = 18, (0, 0, 4), 3, 1_000, Small, body;
             /// Create topics.
@@ -37,6 +55,8 @@ macro_rules! served {
             DescribeLogDirs(DescribeLogDirsRequest) = 35, (1, 1, 4), 2, 100_000, Other, body;
             /// Add partitions to topics (KIP-195).
             CreatePartitions(CreatePartitionsRequest) = 37, (0, 0, 3), 2, 100_000, Other, body;
+            /// Forget groups without members (KIP-229).
+            DeleteGroups(DeleteGroupsRequest) = 42, (0, 0, 2), 2, 10_000, Other, body;
             /// Elect the preferred leader, or any (KIP-183, KIP-460).
             ElectLeaders(ElectLeadersRequest) = 43, (0, 0, 2), 2, 100_000, Other, body;
             /// Change a topic's settings key by key (KIP-339).
@@ -45,6 +65,8 @@ macro_rules! served {
             AlterPartitionReassignments(AlterPartitionReassignmentsRequest) = 45, (0, 0, 0), 0, 100_000, Other, body;
             /// Moves that are under way (KIP-455).
             ListPartitionReassignments(ListPartitionReassignmentsRequest) = 46, (0, 0, 0), 0, 100_000, Other, body;
+            /// Forget a group's offsets of topics that it does not consume (KIP-496); never flexible.
+            OffsetDelete(OffsetDeleteRequest) = 47, (0, 0, 0), i16::MAX, 10_000, Other, body;
             /// Brokers and the controller (KIP-700).
             DescribeCluster(DescribeClusterRequest) = 60, (0, 0, 1), 0, 1_000, Small, body;
             /// Idempotent producers of partitions (KIP-664).
@@ -57,7 +79,7 @@ macro_rules! served {
 pub(crate) use served;
 
 macro_rules! keys {
-    ($($(#[$doc:meta])+ $name:ident($request:ident) = $number:literal, $versions:expr, $flexible:literal, $elements:literal, $class:ident, $body:path;)+) => {
+    ($($(#[$doc:meta])+ $name:ident($request:ident) = $number:literal, $versions:expr, $flexible:expr, $elements:literal, $class:ident, $body:path;)+) => {
         /// The requests that this broker serves. The numbers are Kafka's, except for [`ApiKey::ReplicaFetch`], which is ours.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(i16)]
@@ -212,8 +234,8 @@ mod tests {
             let supported = descriptor.supported_versions;
             assert!(supported.contains(ApiVersion::new(row.min_served)), "{}", row.key);
             assert!(supported.contains(ApiVersion::new(row.max)), "{}", row.key);
-            let flexible = descriptor.flexible_versions.expect("all have flexible versions");
-            assert_eq!(flexible.min().value(), row.first_flexible, "{}", row.key);
+            let flexible = descriptor.flexible_versions.map_or(i16::MAX, |v| v.min().value());
+            assert_eq!(flexible, row.first_flexible, "{}", row.key);
             assert_eq!(row.key.api().key, row.key);
             assert_eq!(ApiKey::from_i16(row.key.number()), Some(row.key));
         }

@@ -8,7 +8,7 @@ use crate::produce;
 use crate::replica_fetch::ReplicaFetchRequest;
 
 macro_rules! requests {
-    ($($(#[$doc:meta])+ $name:ident($request:ident) = $number:literal, $versions:expr, $flexible:literal, $elements:literal, $class:ident, $body:path;)+) => {
+    ($($(#[$doc:meta])+ $name:ident($request:ident) = $number:literal, $versions:expr, $flexible:expr, $elements:literal, $class:ident, $body:path;)+) => {
         /// A decoded request.
         #[derive(Clone, PartialEq, Eq, Debug)]
         #[non_exhaustive]

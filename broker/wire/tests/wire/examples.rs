@@ -10,6 +10,8 @@ use barnabas_wire::{
 };
 use bytes::Bytes;
 
+use super::groups;
+
 /// Reads the whole frame of an answer at a version; its correlation id.
 pub(crate) type ReadAnswer = fn(i16, Bytes) -> Result<i32, String>;
 
@@ -46,6 +48,17 @@ pub(crate) fn example(key: ApiKey, version: i16) -> (Bytes, ReadAnswer) {
         ApiKey::Fetch => frame(version, &fetch(version)),
         ApiKey::ListOffsets => frame(version, &list_offsets(version)),
         ApiKey::Metadata => frame(version, &metadata(version)),
+        ApiKey::OffsetCommit => frame(version, &groups::offset_commit(version)),
+        ApiKey::OffsetFetch => frame(version, &groups::offset_fetch(version)),
+        ApiKey::FindCoordinator => frame(version, &groups::find_coordinator(version)),
+        ApiKey::JoinGroup => frame(version, &groups::join_group(version)),
+        ApiKey::Heartbeat => frame(version, &groups::heartbeat(version)),
+        ApiKey::LeaveGroup => frame(version, &groups::leave_group(version)),
+        ApiKey::SyncGroup => frame(version, &groups::sync_group(version)),
+        ApiKey::DescribeGroups => frame(version, &groups::describe_groups(version)),
+        ApiKey::ListGroups => frame(version, &groups::list_groups(version)),
+        ApiKey::DeleteGroups => frame(version, &groups::delete_groups()),
+        ApiKey::OffsetDelete => frame(version, &groups::offset_delete()),
         ApiKey::ApiVersions => frame(version, &api_versions(version)),
         ApiKey::CreateTopics => frame(version, &create_topics()),
         ApiKey::DeleteTopics => frame(version, &delete_topics(version)),

@@ -46,7 +46,9 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         [&fetch_v11_head[..], &[0; 4], &[0xff; 4], &[0, 0, 0, 1, 0, 1, b't'], &MAX].concat();
     let fifty_million =
         [&[0xff, 0xff, 0, 1, 0, 0, 0, 1][..], &50_000_000_i32.to_be_bytes()].concat();
-    let table: [(ApiKey, i16, Vec<u8>); 23] = [
+    let commit_v2_head = [&[0, 1, b'g', 0, 0, 0, 1, 0, 0][..], &[0; 8]].concat();
+    let nested_head = [0, 0, 0, 1, 0, 1, b't'];
+    let table: [(ApiKey, i16, Vec<u8>); 35] = [
         (ApiKey::Produce, 8, produce_v8),
         (ApiKey::Produce, 9, produce_v9),
         (ApiKey::Produce, 8, produce_nested),
@@ -57,6 +59,18 @@ fn counts_that_the_frame_cannot_back_are_refused() {
         (ApiKey::Fetch, 11, fetch_v11),
         (ApiKey::Fetch, 11, fetch_nested),
         (ApiKey::DeleteTopics, 1, MAX.to_vec()),
+        (ApiKey::OffsetCommit, 2, [&commit_v2_head[..], &MAX].concat()),
+        (ApiKey::OffsetCommit, 2, [&commit_v2_head[..], &nested_head, &MAX].concat()),
+        (ApiKey::OffsetFetch, 1, [&[0, 1, b'g'][..], &MAX].concat()),
+        (ApiKey::OffsetFetch, 8, varint_max.to_vec()),
+        (ApiKey::FindCoordinator, 4, [&[0][..], &varint_max].concat()),
+        (ApiKey::JoinGroup, 0, [&[0, 1, b'g', 0, 0, 9, 9, 0, 0, 0, 0][..], &MAX].concat()),
+        (ApiKey::LeaveGroup, 3, [&[0, 1, b'g'][..], &MAX].concat()),
+        (ApiKey::SyncGroup, 0, [&[0, 1, b'g', 0, 0, 0, 1, 0, 0][..], &MAX].concat()),
+        (ApiKey::DescribeGroups, 0, MAX.to_vec()),
+        (ApiKey::ListGroups, 4, varint_max.to_vec()),
+        (ApiKey::DeleteGroups, 0, MAX.to_vec()),
+        (ApiKey::OffsetDelete, 0, [&[0, 1, b'g'][..], &MAX].concat()),
         (ApiKey::DeleteRecords, 0, MAX.to_vec()),
         (ApiKey::CreateTopics, 7, varint_max.to_vec()),
         (ApiKey::OffsetForLeaderEpoch, 2, MAX.to_vec()),
@@ -158,6 +172,9 @@ fn each_key_has_its_own_frame_limit() {
         (ApiKey::Fetch, 4, 1024 * 1024),
         (ApiKey::ListOffsets, 1, 1024 * 1024),
         (ApiKey::Metadata, 0, 1024 * 1024),
+        (ApiKey::OffsetCommit, 2, 1024 * 1024),
+        (ApiKey::JoinGroup, 0, 1024 * 1024),
+        (ApiKey::Heartbeat, 0, 64 * 1024),
         (ApiKey::ApiVersions, 0, 64 * 1024),
         (ApiKey::CreateTopics, 2, 1024 * 1024),
         (ApiKey::DeleteTopics, 1, 1024 * 1024),

@@ -4,6 +4,7 @@ mod damage;
 mod examples;
 mod fetch;
 mod golden;
+mod groups;
 mod hostile;
 mod replica;
 mod replies;

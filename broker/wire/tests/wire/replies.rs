@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kafka_wire::{KafkaRequest, RequestResponsePair};
 
 /// Encodes and reads back with the client's side.
-fn round_trip<Q: RequestResponsePair>(
+pub(crate) fn round_trip<Q: RequestResponsePair>(
     key: ApiKey,
     full: impl Fn(i16) -> Q::Response,
     null_free_default: impl Fn() -> Q::Response,
@@ -295,8 +295,8 @@ fn a_field_that_the_version_cannot_carry_is_an_error_with_key_version_and_field(
 fn nothing_is_written_at_a_version_that_is_not_served() {
     let expected = ReplyError::NotServed { key: 3, version: 14 };
     assert_eq!(reply(1, 14, &metadata(12)), Err(expected));
-    let heartbeat = kafka_wire::HeartbeatResponse::default();
-    assert_eq!(reply(1, 0, &heartbeat), Err(ReplyError::NotServed { key: 12, version: 0 }));
+    let vote = kafka_wire::VoteResponse::default();
+    assert_eq!(reply(1, 0, &vote), Err(ReplyError::NotServed { key: 52, version: 0 }));
 }
 
 fn produce(version: i16) -> ProduceResponse {
