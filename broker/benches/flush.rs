@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use barnabas_broker::config::GroupConfig;
 use barnabas_broker::connection::{Out, listen};
 use barnabas_broker::node::{Node, Options, Parts};
 use barnabas_broker::partition::{Aftermath, Flush, Hosted, Outward, PendingProduce};
@@ -443,6 +444,8 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
             idle_max: Duration::from_secs(600),
             queued_max_bytes: 1 << 20,
         },
+        min_insync_replicas: 1,
+        groups: GroupConfig::default(),
         shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();

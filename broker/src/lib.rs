@@ -6,6 +6,7 @@ pub mod connection;
 pub mod control;
 pub mod flush;
 pub mod follower;
+pub mod group;
 pub mod health;
 mod kafka;
 pub mod node;

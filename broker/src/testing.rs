@@ -69,6 +69,8 @@ pub(crate) fn node_for(me: BrokerId, connections_max: usize) -> Arc<Node> {
                 idle_max: std::time::Duration::from_secs(600),
                 queued_max_bytes: 32 << 20,
             },
+            min_insync_replicas: 1,
+            groups: crate::config::GroupConfig::default(),
             shown: Vec::new().into(),
         },
         view,

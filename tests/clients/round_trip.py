@@ -23,7 +23,7 @@ for n in range(count):
 assert producer.flush(60) == 0, "not everything was delivered"
 assert not failures, failures[:3]
 
-# Assigned by hand: there is no group coordinator yet.
+# Assigned by hand, without a group.
 consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False,
                      "enable.partition.eof": False, "check.crcs": True})
 consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])

@@ -48,7 +48,7 @@ pub(super) fn pause(time: Duration) -> Result<(), CliError> {
     Ok(())
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,16 +1,10 @@
 //! `barnabas topic delete-records`: asks the partition's leader over the Kafka protocol, as Kafka's own tools do.
 
-use std::time::Duration;
-
 use barnabas_proto::v1::{DescribeClusterRequest, DescribeTopicsRequest};
 use barnabas_wire::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use barnabas_wire::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
-use barnabas_wire::{decode_response, encode_request};
-use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::ask::{ask, printable};
 use super::table::print_json;
@@ -21,11 +15,6 @@ use super::{Asking, CliError};
 const VERSION: i16 = 2;
 /// How long the leader may wait for the ISR.
 const TIMEOUT_MS: i32 = 30_000;
-/// How long the command waits for the leader, its own wait included.
-const ANSWER_MAX: Duration = Duration::from_secs(40);
-/// Largest answer that is read: one partition's is tiny.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
-
 #[derive(Args, Debug)]
 pub(super) struct DeleteRecordsArgs {
     /// The topic.
@@ -105,33 +94,7 @@ fn exchange(
             "the leader at {address} did not answer ({error}); records may be deleted all the same, try again"
         ))
     };
-    let frame = encode_request(1, "barnabas", VERSION, request).map_err(|e| unreachable(&e))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| CliError::Refused(format!("cannot start a runtime: {e}")))?;
-    let answer = runtime.block_on(async {
-        let asked = async {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.write_all(&frame).await?;
-            let size = stream.read_u32().await?;
-            let len = usize::try_from(size).unwrap_or(usize::MAX);
-            if len > ANSWER_BYTES_MAX {
-                return Err(std::io::Error::other(format!("an answer of {len} bytes")));
-            }
-            let mut answer = vec![0; 4 + len];
-            answer[..4].copy_from_slice(&size.to_be_bytes());
-            stream.read_exact(&mut answer[4..]).await?;
-            Ok(Bytes::from(answer))
-        };
-        match tokio::time::timeout(ANSWER_MAX, asked).await {
-            Ok(answer) => answer.map_err(|error| unreachable(&error)),
-            Err(_) => Err(unreachable(&format_args!("{} s", ANSWER_MAX.as_secs()))),
-        }
-    })?;
-    let (_, response) =
-        decode_response::<DeleteRecordsRequest>(VERSION, answer).map_err(|e| unreachable(&e))?;
-    Ok(response)
+    super::kafka::exchange(address, VERSION, request).map_err(|error| unreachable(&error))
 }
 
 /// Kafka's error codes as one sentence; the answer has no place for text.

@@ -16,6 +16,8 @@ mod broker;
 mod cluster;
 mod config;
 mod delete_records;
+mod group;
+mod kafka;
 mod leader;
 mod log;
 mod partitions;
@@ -58,6 +60,9 @@ enum Noun {
     /// Drive a cluster with load and measure it.
     #[command(subcommand)]
     Bench(bench::BenchVerb),
+    /// List, describe and delete consumer groups, and reset their offsets.
+    #[command(subcommand)]
+    Group(group::GroupVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -137,6 +142,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Leader(verb) => verb.run(),
         Noun::Config(verb) => verb.run(),
         Noun::Bench(verb) => verb.run(),
+        Noun::Group(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),

@@ -30,6 +30,25 @@ pub struct GroupConfig {
     pub topic_segment_bytes: u32,
 }
 
+impl Default for GroupConfig {
+    /// Kafka's defaults, as the table of keys has them.
+    fn default() -> Self {
+        Self {
+            initial_rebalance_delay_ms: 3_000,
+            min_session_timeout_ms: 6_000,
+            max_session_timeout_ms: 1_800_000,
+            max_size: i32::MAX as usize,
+            offset_metadata_max_bytes: 4_096,
+            commit_timeout_ms: 5_000,
+            offsets_retention_ms: 10_080 * 60_000,
+            retention_check_interval_ms: 600_000,
+            topic_partitions: 50,
+            topic_replication_factor: 3,
+            topic_segment_bytes: 100 << 20,
+        }
+    }
+}
+
 impl GroupConfig {
     pub(super) fn read(s: &Settings) -> Result<Self, ConfigError> {
         let (hour, day, most) = (3_600_000, 86_400_000, i64::from(i32::MAX));

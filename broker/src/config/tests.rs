@@ -27,6 +27,7 @@ fn defaults_are_kafkas_and_loopback() {
     assert_eq!(config.replica_lag_time_max_ms, 30_000);
     assert_eq!(config.http_listener.to_string(), "127.0.0.1:9292");
     assert_eq!(config.topic, TopicConfig::default());
+    assert_eq!(config.groups, GroupConfig::default());
     assert_eq!(config.log_dirs, [Path::new("/d")]);
     assert_eq!(config.rack, None);
 }

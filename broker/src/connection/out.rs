@@ -142,6 +142,13 @@ impl Out {
         Self { wake: Notify::new(), state: Mutex::new(state) }
     }
 
+    /// The client's address as Kafka shows it (`/127.0.0.1`); empty if it is gone.
+    pub fn peer_host(&self) -> String {
+        let stream = self.lock().stream.clone();
+        let peer = stream.and_then(|stream| stream.peer_addr().ok());
+        peer.map_or_else(String::new, |peer| format!("/{}", peer.ip()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,6 +20,7 @@ use super::budget::{FREE_BYTES_MAX, Reserved};
 use super::out::Out;
 use super::places::{PROBATION, Place};
 use super::replica_session::ReplicaSession;
+use crate::group::GroupWait;
 use crate::kafka::{self, Handled, ProduceWait, RequestContext, WaitingFetch};
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush};
@@ -50,6 +51,7 @@ struct Connection {
     impatience: Option<Instant>,
     fetches: Vec<WaitingFetch>,
     produces: Vec<ProduceWait>,
+    groups: Vec<GroupWait>,
     session: Option<ReplicaSession>,
 }
 
@@ -98,6 +100,7 @@ pub(super) async fn serve(
         impatience,
         fetches: Vec::new(),
         produces: Vec::new(),
+        groups: Vec::new(),
         session: None,
     };
     let ended = tokio::select! {
@@ -280,6 +283,7 @@ impl Connection {
             slot,
             version: frame.version,
             correlation_id: frame.correlation_id,
+            client_id: frame.client_id.as_deref(),
         };
         if let Request::ReplicaFetch(fetch) = request {
             self.place.becomes_followers();
@@ -292,6 +296,7 @@ impl Connection {
             Handled::Later => {}
             Handled::Produce(wait) => self.produces.push(wait),
             Handled::Fetch(fetch) => self.fetches.push(fetch),
+            Handled::Group(wait) => self.groups.push(wait),
         }
         Ok(())
     }
@@ -312,6 +317,7 @@ impl Connection {
                 index += 1;
             }
         }
+        self.groups.retain(|wait| !wait.is_answered());
         let mut flush = Flush::default();
         self.produces.retain_mut(|wait| {
             let ProduceWait { pending, flush_deadlines, .. } = wait;

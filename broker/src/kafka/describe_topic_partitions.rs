@@ -111,6 +111,7 @@ fn described(name: &TopicName, topic: &TopicImage) -> DescribeTopicPartitionsRes
     let mut entry = DescribeTopicPartitionsResponseTopic::default();
     entry.name = Some(name.as_str().into());
     entry.topic_id = Uuid::from_bytes(topic.incarnation.topic_id.0);
+    entry.is_internal = name.is_internal();
     entry.topic_authorized_operations = TOPIC;
     entry
 }

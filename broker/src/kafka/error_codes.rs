@@ -1,5 +1,6 @@
 //! Where a condition becomes a Kafka error code; nowhere else.
 
+use barnabas_group::GroupError;
 use barnabas_proto::convert::kafka_error_name;
 use barnabas_types::Condition;
 
@@ -58,8 +59,37 @@ fn code_of_name(name: &str) -> i16 {
     }
 }
 
+/// The code of what a group's coordinator says.
+pub(crate) fn group_error_code(error: GroupError) -> i16 {
+    match error {
+        GroupError::OffsetMetadataTooLarge => 12,
+        GroupError::CoordinatorLoadInProgress => 14,
+        GroupError::CoordinatorNotAvailable => 15,
+        GroupError::NotCoordinator => 16,
+        GroupError::IllegalGeneration => 22,
+        GroupError::InconsistentGroupProtocol => 23,
+        GroupError::InvalidGroupId => 24,
+        GroupError::UnknownMemberId => 25,
+        GroupError::InvalidSessionTimeout => 26,
+        GroupError::RebalanceInProgress => 27,
+        GroupError::InvalidCommitOffsetSize => 28,
+        GroupError::InvalidRequest => INVALID_REQUEST,
+        GroupError::PolicyViolation => 44,
+        GroupError::NonEmptyGroup => 68,
+        GroupError::GroupIdNotFound => 69,
+        GroupError::MemberIdRequired => 79,
+        GroupError::GroupMaxSizeReached => 81,
+        GroupError::FencedInstanceId => 82,
+        GroupError::GroupSubscribedToTopic => 86,
+        GroupError::UnstableOffsetCommit => 88,
+        _ => -1,
+    }
+}
+
 /// Codes that have no condition of their own. This one is Kafka's answer to a client that poses as a follower.
 pub(crate) const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
+/// A request that makes no sense.
+pub(crate) const INVALID_REQUEST: i16 = 42;
 /// A fetch in a session that is not there, or not any more (KIP-227): the client begins another one.
 pub(crate) const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
 /// A fetch that is not the session's next.

@@ -7,24 +7,36 @@ mod authorized_operations;
 mod auto_create;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_log_dirs;
 mod describe_producers;
 mod describe_topic_partitions;
 mod elect_leaders;
 mod error_codes;
 mod fetch;
+mod find_coordinator;
+mod group_calls;
+mod heartbeat;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod join_group;
 mod leader_hints;
+mod leave_group;
+mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+mod sync_group;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +51,7 @@ pub(crate) use produce::ProduceWait;
 use produce::find;
 
 use crate::connection::{Out, Piece, Slot};
+use crate::group::GroupWait;
 use crate::node::Node;
 use crate::partition::Flush;
 
@@ -54,6 +67,8 @@ pub(crate) struct RequestContext<'a> {
     pub version: i16,
     /// To be repeated in the answer.
     pub correlation_id: i32,
+    /// How the client calls itself.
+    pub client_id: Option<&'a str>,
 }
 
 /// What became of a request.
@@ -68,6 +83,8 @@ pub(crate) enum Handled {
     Produce(ProduceWait),
     /// A fetch that waits for bytes.
     Fetch(WaitingFetch),
+    /// Asked of a group's coordinator, which must hear if the connection ends before the answer.
+    Group(GroupWait),
 }
 
 /// Handles one request of a client.
@@ -138,6 +155,33 @@ pub(crate) fn handle(
         Request::DescribeTopicPartitions(request) => {
             answer(context, &describe_topic_partitions::handle(context, &request)?)
         }
+        Request::FindCoordinator(request) => find_coordinator::handle(context, request),
+        Request::JoinGroup(request) => join_group::handle(context, &request, flush),
+        Request::SyncGroup(request) => sync_group::handle(context, &request, flush),
+        Request::Heartbeat(request) => heartbeat::handle(context, &request, flush),
+        Request::LeaveGroup(request) => leave_group::handle(context, &request, flush),
+        Request::OffsetCommit(request) => offset_commit::handle(context, &request, flush),
+        Request::OffsetDelete(request) => offset_delete::handle(context, &request, flush),
+        Request::OffsetFetch(request) => later_on(
+            &context.node.data,
+            context,
+            offset_fetch::handle(context.node.clone(), context.version, request),
+        ),
+        Request::DescribeGroups(request) => later_on(
+            &context.node.data,
+            context,
+            describe_groups::handle(context.node.clone(), context.version, request),
+        ),
+        Request::ListGroups(request) => later_on(
+            &context.node.data,
+            context,
+            list_groups::handle(context.node.clone(), context.version, request),
+        ),
+        Request::DeleteGroups(request) => later_on(
+            &context.node.data,
+            context,
+            delete_groups::handle(context.node.clone(), request),
+        ),
         Request::ReplicaFetch(_) => Err("a follower's fetch outside a session".to_owned()),
         _ => Err("a request without a handler".to_owned()),
     }
@@ -154,15 +198,28 @@ fn answer<R: barnabas_wire::KafkaResponse>(
 
 /// Runs a handler that asks the controller on the control runtime; the connection goes on meanwhile. Bounded by the
 /// requests in flight of the connection.
-#[allow(clippy::unnecessary_wraps)]
 fn later<R, F>(context: &RequestContext<'_>, handler: F) -> Result<Handled, String>
+where
+    R: barnabas_wire::KafkaResponse + Send,
+    F: Future<Output = R> + Send + 'static,
+{
+    later_on(&context.node.control, context, handler)
+}
+
+/// As [`later`], on the runtime that `on` says.
+#[allow(clippy::unnecessary_wraps)]
+fn later_on<R, F>(
+    on: &tokio::runtime::Handle,
+    context: &RequestContext<'_>,
+    handler: F,
+) -> Result<Handled, String>
 where
     R: barnabas_wire::KafkaResponse + Send,
     F: Future<Output = R> + Send + 'static,
 {
     let (out, slot) = (context.out.clone(), context.slot);
     let (correlation_id, version) = (context.correlation_id, context.version);
-    context.node.control.spawn(async move {
+    on.spawn(async move {
         let response = handler.await;
         match reply(correlation_id, version, &response) {
             Ok(bytes) => {

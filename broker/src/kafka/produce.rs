@@ -365,8 +365,14 @@ mod tests {
             request.acks = 1;
             request.topic_data.push(topic);
             let slot = out.reserve();
-            let context =
-                RequestContext { node: &node, out: &out, slot, version: 3, correlation_id: 1 };
+            let context = RequestContext {
+                node: &node,
+                out: &out,
+                slot,
+                version: 3,
+                correlation_id: 1,
+                client_id: Some("__admin_client"),
+            };
             handle(&context, &request, &mut Flush::default()).unwrap();
             let mut answer = vec![0; 4 + 4 + 4 + 2 + name.len() + 4 + 4 + 2 + 8 + 8 + 4];
             tokio::io::AsyncReadExt::read_exact(&mut client, &mut answer).await.unwrap();
@@ -389,8 +395,14 @@ mod tests {
         for (acks, correlation_id) in [(0, 1), (1, 2)] {
             request.acks = acks;
             let slot = out.reserve();
-            let context =
-                RequestContext { node: &node, out: &out, slot, version: 8, correlation_id };
+            let context = RequestContext {
+                node: &node,
+                out: &out,
+                slot,
+                version: 8,
+                correlation_id,
+                client_id: None,
+            };
             let mut flush = Flush::default();
             let handled = handle(&context, &request, &mut flush);
             assert_eq!(handled.is_err(), acks == 0, "an error closes the connection");

@@ -212,6 +212,7 @@ async fn life(
     }
     health.stopping();
     let _ = close.send(true);
+    node.groups.end_all();
     // Before the logs are closed.
     let _ = tokio::task::spawn_blocking(move || cleanup.stop()).await;
     agent.stop().await;
@@ -284,6 +285,8 @@ fn options(config: &BrokerConfig) -> Options {
         fetch_sessions_max: config.fetch_sessions_max,
         socket_request_max_bytes: config.socket_request_max_bytes as usize,
         connections: config.connections.clone(),
+        min_insync_replicas: config.topic.min_insync_replicas,
+        groups: config.groups.clone(),
         shown: config.shown.clone(),
     }
 }

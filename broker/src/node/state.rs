@@ -9,10 +9,11 @@ use tokio::sync::{Semaphore, watch};
 
 use super::producer_ids::ProducerIds;
 use crate::clock::Clock;
-use crate::config::Shown;
+use crate::config::{GroupConfig, Shown};
 use crate::connection::{Budget, ConnectionLimits, Places};
 use crate::control::{FailedReports, Proposals};
 use crate::follower::{Followers, Pace};
+use crate::group::Coordinators;
 use crate::kafka::FetchSessions;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::storage::{Directory, Losses, Lost};
@@ -36,6 +37,10 @@ pub struct Options {
     pub auto_create_topics: bool,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_sessions_max: usize,
+    /// What new topics that do not say get for `min.insync.replicas`, as far as this broker's file knows.
+    pub min_insync_replicas: u32,
+    /// What concerns consumer groups.
+    pub groups: GroupConfig,
     /// `socket.request.max.bytes`: the largest produce frame.
     pub socket_request_max_bytes: usize,
     /// Connections and their memory.
@@ -68,6 +73,8 @@ pub struct Node {
     pub losses: Arc<Losses>,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
+    /// The groups that this broker coordinates.
+    pub groups: Coordinators,
     /// How fast replicas that are being added are copied.
     pub pace: Pace,
     /// The log directories.
@@ -84,6 +91,8 @@ pub struct Node {
     pub producer_ids: ProducerIds,
     /// The runtime of control work (gRPC, ZooKeeper): never blocked by data.
     pub control: tokio::runtime::Handle,
+    /// The runtime of connections and fetchers.
+    pub data: tokio::runtime::Handle,
     clock: Clock,
 }
 
@@ -125,13 +134,14 @@ impl Node {
             fetch_sessions: FetchSessions::new(parts.options.fetch_sessions_max),
             places: Places::new(parts.options.connections.clone(), descriptors),
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
+            groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
             options: parts.options,
             view: parts.view,
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
             failed: FailedReports::default(),
             losses: Arc::default(),
-            followers: Followers::new(weak.clone(), parts.data),
+            followers: Followers::new(weak.clone(), parts.data.clone()),
             pace: Pace::default(),
             directories: parts.directories,
             membership: parts.membership,
@@ -139,6 +149,7 @@ impl Node {
             auto_creations: Semaphore::new(AUTO_CREATIONS_MAX),
             producer_ids: ProducerIds::default(),
             control: parts.control,
+            data: parts.data,
             clock: Clock::start(),
         })
     }
@@ -170,6 +181,7 @@ impl Outward for Node {
                 self.followers.stop(&partition.topic_partition);
             }
         }
+        self.groups.role_changed(partition);
     }
 
     fn position_moved(&self, partition: &Arc<Hosted>, leader: BrokerId) {

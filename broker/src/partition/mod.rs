@@ -8,9 +8,9 @@ mod inner;
 mod log_start;
 #[cfg(test)]
 mod log_start_tests;
+mod own_records;
 mod reading;
 mod ready;
-mod own_records;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ pub type ProduceResult = Result<(Offset, Offset), Condition>;
 pub type EncodeProduce = Box<dyn Fn(&[Option<ProduceResult>]) -> Vec<Bytes> + Send + Sync>;
 
 /// Takes the result of a batch of the broker's own; called without any partition's lock, and must not wait.
-pub type TellAppended = Box<dyn Fn(ProduceResult) + Send + Sync>;
+pub(super) type TellAppended = Box<dyn Fn(ProduceResult) + Send + Sync>;
 
 /// One produce request that waits for its partitions; the last of them to finish encodes and sends the answer.
 pub struct PendingProduce {
@@ -36,7 +36,7 @@ impl PendingProduce {
     }
 
     /// A batch of the broker's own, in one partition.
-    pub fn of_broker(tell: TellAppended) -> Self {
+    pub fn of_broker(tell: Box<dyn Fn(ProduceResult) + Send + Sync>) -> Self {
         Self::asked(1, AskedBy::Broker(tell))
     }
 

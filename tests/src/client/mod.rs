@@ -2,6 +2,7 @@
 //! back. One request is in flight, except for batches that are posted.
 
 mod fetch;
+mod groups;
 mod produce;
 
 use std::collections::BTreeMap;

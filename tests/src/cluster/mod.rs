@@ -171,6 +171,12 @@ impl Cluster {
             log_dirs.join(","),
             options.config,
         );
+        let text = match options.config.contains("offsets.topic.replication.factor") {
+            true => text,
+            false => {
+                format!("{text}offsets.topic.replication.factor: {}\n", options.brokers.min(3))
+            }
+        };
         fs::write(self.directory.join(format!("broker-{id}.yaml")), text)?;
         let mut broker = Broker::configured(id, &self.directory)?;
         if options.preload != Preload::Nothing {

@@ -60,7 +60,7 @@ async fn an_append_wakes_the_waiting_fetch() -> Outcome<()> {
     python("latency.py", &[&cluster.bootstrap()]).map(drop)
 }
 
-/// A script of `tests/clients`, to be run with a Python that has confluent-kafka.
+/// A script of `tests/clients`, to be run with a Python that has the clients.
 pub(super) fn python_command(script: &str) -> Command {
     let python =
         std::env::var_os("BARNABAS_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
@@ -74,7 +74,8 @@ pub(super) fn python_command(script: &str) -> Command {
 pub(super) fn python(script: &str, arguments: &[&str]) -> Outcome<String> {
     let output = python_command(script).args(arguments).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let needs = "run ./tests/run, which installs confluent-kafka, or set BARNABAS_PYTHON";
+    let needs =
+        "run ./tests/run, which installs confluent-kafka and kafka-python, or set BARNABAS_PYTHON";
     assert!(!said.contains("ModuleNotFoundError"), "{said}\n{needs}");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     println!("{printed}");

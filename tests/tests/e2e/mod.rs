@@ -4,6 +4,8 @@
 mod damage;
 #[path = "../../../broker/wire/tests/wire/examples.rs"]
 mod examples;
+#[path = "../../../broker/wire/tests/wire/group_examples.rs"]
+mod group_examples;
 
 mod bad_input;
 #[cfg(target_os = "linux")]
@@ -21,6 +23,7 @@ mod elections;
 mod faults;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod groups;
 mod healing;
 mod hostile;
 mod idle;

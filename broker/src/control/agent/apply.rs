@@ -43,6 +43,7 @@ impl Agent {
         for name in &gone {
             self.delete_topic(name, mine);
         }
+        self.node.groups.topics_deleted(&gone);
         self.tell_draining();
         let mut touched = Vec::new();
         for (name, topic) in &update.delta.topics {

@@ -49,6 +49,7 @@ impl Rig {
             slot: self.out.reserve(),
             version,
             correlation_id: 1,
+            client_id: None,
         };
         handle(&context, request).unwrap()
     }

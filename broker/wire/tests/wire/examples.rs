@@ -10,7 +10,7 @@ use barnabas_wire::{
 };
 use bytes::Bytes;
 
-use super::groups;
+use super::group_examples as groups;
 
 /// Reads the whole frame of an answer at a version; its correlation id.
 pub(crate) type ReadAnswer = fn(i16, Bytes) -> Result<i32, String>;

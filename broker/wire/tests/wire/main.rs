@@ -4,6 +4,7 @@ mod damage;
 mod examples;
 mod fetch;
 mod golden;
+mod group_examples;
 mod groups;
 mod hostile;
 mod replica;

@@ -1,0 +1,195 @@
+//! Coordinators over real partitions: loaded when this broker leads, silent when it does not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barnabas_group::{
+    Answer, Commit, CommitPartition, Event, GroupError, Join, OffsetRead, Protocol,
+};
+use barnabas_replica::{FetchPosition, FollowerFetch};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ClusterDelta, ControllerEpoch, LeaderEpoch, Offset, Partition,
+    TopicImage, TopicName,
+};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::node::Node;
+use crate::partition::{Aftermath, Flush, Hosted};
+use crate::testing::{Disk, LIFE, node, push, state, tp};
+
+type Asked = oneshot::Receiver<Result<Answer, GroupError>>;
+
+/// The offsets topic with one partition, as this broker knows it, and its replica here.
+fn offsets_partition(node: &Arc<Node>, disk: &Disk) -> Arc<Hosted> {
+    let partition = Partition {
+        assigned_replicas: vec![BrokerId(1), BrokerId(2)],
+        ..push(1, 1, &[1]).partition
+    };
+    let topic = TopicImage {
+        incarnation: LIFE,
+        partitions: BTreeMap::from([(0, partition)]),
+        ..TopicImage::default()
+    };
+    let name = |text| TopicName::new(text).unwrap();
+    let topics = BTreeMap::from([(name(OFFSETS_TOPIC), topic), (name("t"), TopicImage::default())]);
+    let delta = ClusterDelta { full: true, topics, ..ClusterDelta::default() };
+    node.view.apply((BrokerId(1), ControllerEpoch(1)), &delta);
+    disk.host(node, tp(OFFSETS_TOPIC, 0))
+}
+
+fn commit(node: &Node, offset: i64) -> Asked {
+    let waiter = node.groups.next_waiter();
+    let partition = CommitPartition {
+        topic: "t".into(),
+        partition: 0,
+        offset,
+        leader_epoch: -1,
+        metadata: String::new(),
+    };
+    let event = Event::Commit(Commit {
+        waiter,
+        group: "g".into(),
+        generation: -1,
+        member_id: "".into(),
+        instance_id: None,
+        retention_ms: None,
+        knows_group_id_not_found: false,
+        partitions: vec![partition],
+    });
+    node.groups.of_group("g").unwrap().request(waiter, event)
+}
+
+fn done() -> Result<Result<Answer, GroupError>, oneshot::error::RecvError> {
+    Ok(Ok(Answer::Commit(Ok(vec![Ok(())]))))
+}
+
+fn join(node: &Node) -> Asked {
+    let waiter = node.groups.next_waiter();
+    let event = Event::Join(Join {
+        waiter,
+        group: "joined".into(),
+        member_id: "".into(),
+        instance_id: None,
+        suffix: "1".into(),
+        client_id: "c".into(),
+        client_host: "/127.0.0.1".into(),
+        session_timeout_ms: 30_000,
+        rebalance_timeout_ms: 30_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![Protocol { name: "range".into(), metadata: bytes::Bytes::new() }],
+        member_id_required: false,
+        skip_assignment: false,
+        reason: None,
+    });
+    node.groups.of_group("joined").unwrap().request(waiter, event)
+}
+
+async fn committed(node: &Node) -> Result<Option<i64>, GroupError> {
+    let coordinator = node.groups.of_group("g")?;
+    let read = |read: OffsetRead<'_>| match read {
+        OffsetRead::Committed(offset) => Some(offset.offset),
+        _ => None,
+    };
+    coordinator.look(move |groups| read(groups.committed("g", "t", 0))).await
+}
+
+/// Waits until the coordinator says what is expected.
+async fn until(node: &Node, expected: Result<Option<i64>, GroupError>) {
+    let reached = async {
+        while committed(node).await != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), reached).await;
+    assert!(waited.is_ok(), "{:?}, expected {expected:?}", committed(node).await);
+}
+
+/// Broker 2 has everything below `log_end`, the last of it of `last_epoch`, and says so in epoch 2.
+fn follower_has(node: &Arc<Node>, hosted: &Arc<Hosted>, last_epoch: i32, log_end: i64) {
+    let position = FetchPosition {
+        incarnation: LIFE,
+        broker_epoch: BrokerEpoch(102),
+        leader_epoch: LeaderEpoch(2),
+        last_epoch: Some(LeaderEpoch(last_epoch)),
+        log_end: Offset(log_end),
+        flushed: Offset(log_end),
+        log_start: Offset(0),
+    };
+    let mut after = Aftermath::default();
+    hosted.follower_fetch(
+        node.now(),
+        FollowerFetch { follower: BrokerId(2), position },
+        &mut after,
+    );
+    after.settle(hosted, &**node, &mut Flush::default());
+}
+
+#[tokio::test]
+async fn f2_a_new_epoch_reads_what_the_last_one_wrote_and_the_old_one_says_no_more() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    assert_eq!(committed(&node).await, Err(GroupError::NotCoordinator), "it does not lead yet");
+    state(&node, &hosted, push(1, 1, &[1]));
+    until(&node, Ok(None)).await;
+    assert_eq!(commit(&node, 5).await, done());
+    assert_eq!(committed(&node).await, Ok(Some(5)));
+    let old = node.groups.of_group("g").unwrap();
+    let waiting = join(&node);
+
+    // The leader of the next epoch is somebody else.
+    state(&node, &hosted, push(2, 2, &[1, 2]));
+    assert_eq!(old.check(), Err(GroupError::NotCoordinator), "at once");
+    assert!(node.groups.of_group("g").is_err());
+    // It was answered in either way that sends the client to the new coordinator.
+    let told = waiting.await.unwrap();
+    let refused = match &told {
+        Ok(Answer::Join(Err(refused))) => refused.error,
+        Err(error) => *error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused, GroupError::NotCoordinator);
+
+    state(&node, &hosted, push(1, 3, &[1]));
+    until(&node, Ok(Some(5))).await;
+    // The same epoch told again changes nothing.
+    let present = node.groups.of_group("g").unwrap();
+    node.groups.role_changed(&hosted);
+    assert_eq!(present.check(), Ok(()));
+    assert_eq!(old.check(), Err(GroupError::NotCoordinator));
+    assert_eq!(commit(&node, 6).await, done());
+    // A newer epoch of the same leader begins anew.
+    state(&node, &hosted, push(1, 4, &[1]));
+    assert_eq!(present.check(), Err(GroupError::NotCoordinator));
+    until(&node, Ok(Some(6))).await;
+    node.groups.end_all();
+    assert!(node.groups.of_group("g").is_err());
+}
+
+#[tokio::test]
+async fn nothing_is_told_before_it_is_committed() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    state(&node, &hosted, push(1, 1, &[1]));
+    until(&node, Ok(None)).await;
+    assert_eq!(commit(&node, 5).await, done());
+    // In the next epoch broker 2 is in the ISR, and nobody knows what it has.
+    state(&node, &hosted, push(1, 2, &[1, 2]));
+    let loading = Err(GroupError::CoordinatorLoadInProgress);
+    assert_eq!(committed(&node).await, loading);
+    let refused = commit(&node, 6).await.unwrap();
+    assert_eq!(refused, Err(GroupError::CoordinatorLoadInProgress));
+    follower_has(&node, &hosted, 1, 1);
+    until(&node, Ok(Some(5))).await;
+    // A commit counts once broker 2 has it.
+    let mut waiting = commit(&node, 7);
+    while hosted.with_log(|log| log.log_end()) == Offset(1) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(committed(&node).await, Ok(Some(5)));
+    assert!(waiting.try_recv().is_err());
+    follower_has(&node, &hosted, 2, 2);
+    assert_eq!(waiting.await, done());
+    assert_eq!(committed(&node).await, Ok(Some(7)));
+}
