@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use barnabas_controller::{CreatedTopic, NewTopic};
 use barnabas_types::{BrokerId, Condition};
-use barnabas_wire::messages::create_topics_request::CreatableTopic;
-use barnabas_wire::messages::create_topics_response::CreatableTopicResult;
+use barnabas_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use barnabas_wire::messages::create_topics_response::{
+    CreatableTopicConfigs, CreatableTopicResult,
+};
 use barnabas_wire::messages::{CreateTopicsRequest, CreateTopicsResponse, StrBytes, Uuid};
 
+use super::describe_configs::DYNAMIC_TOPIC_CONFIG;
 use super::error_code;
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
@@ -36,7 +39,7 @@ pub(super) async fn handle(
             Ok(asked) => create(&node, asked, deadline).await,
             Err(condition) => Err(condition),
         };
-        response.topics.push(result(version, topic.name.as_str(), made));
+        response.topics.push(result(version, topic, made));
     }
     response
 }
@@ -101,9 +104,13 @@ fn translated(topic: &CreatableTopic, validate_only: bool) -> Result<NewTopic, C
     })
 }
 
-fn result(version: i16, name: &str, made: Result<CreatedTopic, Condition>) -> CreatableTopicResult {
+fn result(
+    version: i16,
+    topic: &CreatableTopic,
+    made: Result<CreatedTopic, Condition>,
+) -> CreatableTopicResult {
     let mut entry = CreatableTopicResult::default();
-    entry.name = name.into();
+    entry.name = topic.name.clone();
     match made {
         Ok(created) => {
             // All zeros if it was only checked, as in Kafka.
@@ -111,8 +118,8 @@ fn result(version: i16, name: &str, made: Result<CreatedTopic, Condition>) -> Cr
             if version >= DETAILS_VERSION {
                 entry.num_partitions = created.partitions;
                 entry.replication_factor = i16::try_from(created.replication_factor).unwrap_or(-1);
-                // Null: the settings are not told here (DescribeConfigs does).
-                entry.configs = None;
+                // Those that it was given; DescribeConfigs tells all. Never null: Kafka's own client cannot bear that.
+                entry.configs = Some(topic.configs.iter().map(own_setting).collect());
             }
         }
         Err(condition) => {
@@ -120,6 +127,14 @@ fn result(version: i16, name: &str, made: Result<CreatedTopic, Condition>) -> Cr
             entry.error_message = Some(StrBytes::from(condition.to_string()));
         }
     }
+    entry
+}
+
+fn own_setting(config: &CreatableTopicConfig) -> CreatableTopicConfigs {
+    let mut entry = CreatableTopicConfigs::default();
+    entry.name = config.name.clone();
+    entry.value = config.value.clone();
+    entry.config_source = DYNAMIC_TOPIC_CONFIG;
     entry
 }
 
@@ -146,9 +161,17 @@ mod tests {
             CreatedTopic { topic_id: Some(TopicId([7; 16])), partitions: 6, replication_factor: 3 };
         for version in 2..=7 {
             let mut response = CreateTopicsResponse::default();
-            response.topics.push(result(version, "orders", Ok(created)));
+            let mut wish = topic();
+            let mut config = CreatableTopicConfig::default();
+            (config.name, config.value) = ("retention.ms".into(), Some("1".into()));
+            wish.configs = vec![config];
+            response.topics.push(result(version, &wish, Ok(created)));
+            if version >= DETAILS_VERSION {
+                let told = response.topics[0].configs.as_ref().unwrap();
+                assert_eq!((told.len(), told[0].value.clone()), (1, Some("1".into())));
+            }
             let exists = Condition::TopicAlreadyExists("orders".into());
-            response.topics.push(result(version, "orders", Err(exists)));
+            response.topics.push(result(version, &wish, Err(exists)));
             assert_eq!(response.topics[1].error_code, 36);
             reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
         }

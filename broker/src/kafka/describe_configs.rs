@@ -21,7 +21,7 @@ use crate::node::Node;
 const TYPE_VERSION: i16 = 3;
 
 /// Kafka's sources of a value.
-const DYNAMIC_TOPIC_CONFIG: i8 = 1;
+pub(super) const DYNAMIC_TOPIC_CONFIG: i8 = 1;
 const DYNAMIC_BROKER_CONFIG: i8 = 2;
 const DYNAMIC_DEFAULT_BROKER_CONFIG: i8 = 3;
 const STATIC_BROKER_CONFIG: i8 = 4;
