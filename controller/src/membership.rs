@@ -75,6 +75,8 @@ enum Done<C: Connect> {
     Asked,
     /// The mark of a draining broker was written, or not.
     Marked,
+    /// The registration is watched, or is gone already.
+    Watched(Option<CandidateEvent>),
     /// A stranger holds our id; whether it can be reached, and how it presents itself.
     Stranger {
         event: Option<CandidateEvent>,
@@ -255,6 +257,7 @@ impl<C: Connect> Shell<C> {
                 if path == paths::broker(self.me) && kind == WatchKind::Node {
                     // Changed or gone: look.
                     self.look_again = None;
+                    self.watch_registration();
                     return Some(CandidateEvent::RegistrationGone { session });
                 }
                 match (&self.term, path.as_str()) {
@@ -287,6 +290,7 @@ impl<C: Connect> Shell<C> {
                 Ok(Some(self.connected(session)))
             }
             Done::Asked => Ok(None),
+            Done::Watched(event) => Ok(event),
             Done::Marked => {
                 self.marking = false;
                 Ok(None)
@@ -437,6 +441,34 @@ impl<C: Connect> Shell<C> {
         if let Some(started) = self.started.take() {
             let _ = started.send(Ok(epoch));
         }
+        self.watch_registration();
+    }
+
+    /// Watches the registration: an operator or a tool may delete it, and only its owner can make another. Nothing to do
+    /// while there is none.
+    fn watch_registration(&mut self) {
+        let (Some((client, _)), Some(epoch)) = (&self.live, self.membership.borrow().broker_epoch)
+        else {
+            return;
+        };
+        let (client, me) = (client.clone(), self.me);
+        self.tasks.spawn(async move {
+            let mut backoff = Backoff::zookeeper();
+            loop {
+                let watch = Request::Exists { path: paths::broker(me), watch: true };
+                let gone = match client.submit(watch).await {
+                    Ok(Reply::Stat(stat)) => stat.is_none_or(|stat| stat.czxid != epoch.0),
+                    // Told as an event of the session.
+                    Err(ZkError::SessionExpired) => false,
+                    _ => {
+                        tokio::time::sleep(backoff.wait()).await;
+                        continue;
+                    }
+                };
+                let session = client.session();
+                return Done::Watched(gone.then_some(CandidateEvent::RegistrationGone { session }));
+            }
+        });
     }
 
     fn begin_term(&mut self, epoch: ControllerEpoch, version: i32) {

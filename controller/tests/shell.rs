@@ -135,6 +135,36 @@ async fn after_an_expiry_another_is_elected_and_the_first_registers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_that_somebody_deletes_is_made_again_also_a_second_time() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (client, _events) = memory.connect().await.unwrap();
+    for _ in 0..2 {
+        for (index, broker) in brokers.iter_mut().enumerate() {
+            let member = until(&mut broker.membership, |m| m.broker_epoch.is_some()).await;
+            let before = member.broker_epoch.unwrap();
+            let path = paths::broker(broker_id(index));
+            client.submit(Request::Delete { path: path.clone(), version: None }).await.unwrap();
+            let member =
+                until(&mut broker.membership, |m| m.broker_epoch.is_some_and(|now| now > before))
+                    .await;
+            let node = memory.with_tree(|tree| tree.node(&path).unwrap().clone());
+            assert_eq!(Some(BrokerEpoch(node.stat.czxid)), member.broker_epoch);
+        }
+    }
+    // In the end all follow the one that is in office.
+    for broker in &mut brokers {
+        until(&mut broker.membership, |m| {
+            let stored = memory.with_tree(|tree| tree.node(paths::CONTROLLER_EPOCH).cloned());
+            let stored = stored.map(|node| node.data);
+            owner(&memory, paths::CONTROLLER).is_some()
+                && m.controller.map(|(_, epoch)| epoch.to_string().into_bytes()) == stored
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r38_a_broker_registers_anew_in_its_session_whether_it_is_controller_or_not() {
     let memory = memory();
     let (listeners, mut brokers) = three(&memory).await;

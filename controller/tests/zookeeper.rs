@@ -227,6 +227,38 @@ async fn a_watch_fires_once_and_can_be_armed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_whose_request_was_abandoned_can_be_armed() {
+    let connect = server::chroot("unarmed").await;
+    let link = Link::to(server::address()).await;
+    let (near, _near_events) = session(&connect, 10_000).await;
+    let (far, mut events) = session(&format!("{}/unarmed", link.address), 10_000).await;
+    let requests = [
+        Request::Children { path: "/".into(), watch: true },
+        Request::Exists { path: "/a".into(), watch: true },
+        Request::Get { path: "/a".into(), watch: true },
+    ];
+    for (round, request) in requests.into_iter().enumerate() {
+        link.cut();
+        assert_eq!(event(&mut events).await, SessionEvent::Disconnected);
+        let abandoned = far.submit(request.clone());
+        let abandoned = tokio::time::timeout(Duration::from_millis(50), abandoned).await;
+        assert!(abandoned.is_err(), "nothing can be answered while cut off");
+        link.heal();
+        assert_eq!(event(&mut events).await, SessionEvent::Reconnected);
+        far.submit(request).await.unwrap();
+        let change = match round {
+            0 => create("/a", CreateMode::Persistent),
+            1 => Request::Multi(vec![set("/a", b"1", None)]),
+            _ => Request::Delete { path: "/a".into(), version: None },
+        };
+        near.submit(change).await.unwrap();
+        assert!(matches!(event(&mut events).await, SessionEvent::Watched(_)), "round {round}");
+    }
+    near.close();
+    far.close();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_frees_the_ephemerals_whatever_clones_are_left() {
     let connect = server::chroot("close").await;
     let (client, _events) = session(&connect, 30_000).await;

@@ -113,6 +113,14 @@ impl Znodes {
         Ok(())
     }
 
+    /// Deletes a node, whatever its version (to play a clumsy operator's part).
+    ///
+    /// # Errors
+    /// ZooKeeper refuses.
+    pub async fn delete(&self, path: &str) -> Outcome<()> {
+        Ok(self.client.delete(path, None).await?)
+    }
+
     /// Id and epoch of the controller, `None` while there is none.
     ///
     /// # Errors

@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use barnabas_types::topic_config::{Naming, altered, tolerant};
 use barnabas_types::{
-    Condition, ConfigEntity, Incarnation, TopicConfig, TopicName, TopicPartition, broker_settings,
+    BrokerId, Condition, ConfigEntity, Incarnation, TopicConfig, TopicName, TopicPartition,
+    broker_settings,
 };
 
-use crate::controller::{Controller, Target, note};
+use crate::controller::{Controller, Target, Topic, note};
 use crate::controller_api::{
     AlterConfig, AlteredConfig, ConfigWrite, Effects, RequestId, WriteId, WriteOutcome,
 };
+use crate::drain::unregistered;
 
 /// Most changes of the settings of one topic or broker that wait for an earlier one.
 const CONFIG_WAITERS_MAX: usize = 16;
@@ -166,23 +168,56 @@ impl Controller {
         let name = match entity {
             ConfigEntity::Topic(name) => name,
             ConfigEntity::Broker(broker) => {
+                if let Some(broker) = broker
+                    && !self.is_known(*broker)
+                {
+                    return Err(unregistered(*broker));
+                }
                 let statics = &self.defaults.topic;
-                return broker_settings::altered(*broker, statics, &stored, *replace, changes);
+                let overrides =
+                    broker_settings::altered(*broker, statics, &stored, *replace, changes)?;
+                if broker.is_none() {
+                    self.judge_cluster_default(&overrides)?;
+                }
+                return Ok(overrides);
             }
         };
         let topic = self.topics.get(name).ok_or(Condition::UnknownTopicOrPartition)?;
         let (overrides, config) =
             altered(Naming::Topic, &self.topic_defaults, &stored, *replace, changes)?;
-        let rf = topic.slots.values().map(|s| s.assignment.target().len()).min().unwrap_or(0);
-        let min = config.min_insync_replicas;
-        // What was so before is no fault of this change.
-        if min != topic.config.min_insync_replicas && u32::try_from(rf).unwrap_or(0) < min {
+        if let Some((min, rf)) = unwritable(topic, &config) {
             return Err(Condition::InvalidConfig(format!(
                 "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \
                  succeed; lower min.insync.replicas or raise the replication factor"
             )));
         }
         Ok(overrides)
+    }
+
+    /// Whether there is, or was, such a broker: it is registered, has a replica, or has settings. One that is down may be given
+    /// settings for its return.
+    fn is_known(&self, broker: BrokerId) -> bool {
+        self.image().brokers.contains_key(&broker)
+            || self.image().broker_settings.contains_key(&Some(broker))
+            || self.topics.values().any(|topic| {
+                topic.slots.values().any(|slot| slot.assignment.replicas.contains(&broker))
+            })
+    }
+
+    /// The topics that take what is stored for the cluster must be able to live with it.
+    fn judge_cluster_default(&self, overrides: &Overrides) -> Result<(), Condition> {
+        let (defaults, _) = tolerant(Naming::Broker, &self.defaults.topic, overrides);
+        for (name, topic) in &self.topics {
+            let (config, _) = tolerant(Naming::Topic, &defaults, &topic.overrides);
+            if let Some((min, rf)) = unwritable(topic, &config) {
+                return Err(Condition::InvalidConfig(format!(
+                    "min.insync.replicas {min} is above the replication factor {rf} of topic '{name}', which does not say \
+                     otherwise: no producer with acks=all could ever succeed there; lower min.insync.replicas, or set it for \
+                     that topic first"
+                )));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn config_written(
@@ -346,6 +381,15 @@ impl Controller {
             }
         }
     }
+}
+
+/// min.insync.replicas and the least replication factor, if the change to these settings puts the one above the other. What was
+/// so before is no fault of the change.
+fn unwritable(topic: &Topic, config: &TopicConfig) -> Option<(u32, usize)> {
+    let rf = topic.slots.values().map(|s| s.assignment.target().len()).min().unwrap_or(0);
+    let min = config.min_insync_replicas;
+    let changed = min != topic.config.min_insync_replicas;
+    (changed && u32::try_from(rf).unwrap_or(0) < min).then_some((min, rf))
 }
 
 /// Stored values that make no sense, for an operator.

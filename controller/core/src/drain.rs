@@ -262,7 +262,7 @@ impl Controller {
     }
 }
 
-fn unregistered(broker: BrokerId) -> Condition {
+pub(crate) fn unregistered(broker: BrokerId) -> Condition {
     Condition::InvalidRequest(format!(
         "broker {broker} is not registered; see who is with: barnabas broker list"
     ))

@@ -125,10 +125,45 @@ fn a_setting_of_one_broker_concerns_that_broker() {
     let (_, effects) = alter(&mut term, entity, &[("log.retention.ms", "5")]);
     let refused = effects.config_answers[0].1.clone().unwrap_err();
     assert!(matches!(refused, Condition::InvalidConfig(t) if t.contains("for the cluster")));
-    // One that is away gets them with its first push: nobody is waited for.
-    let away = ConfigEntity::Broker(Some(BrokerId(9)));
+    // One that nobody has heard of is a slip.
+    let nobody = ConfigEntity::Broker(Some(BrokerId(9)));
+    let (_, effects) = alter(&mut term, nobody, &[("log.cleaner.backoff.ms", "5")]);
+    let refused = effects.config_answers[0].1.clone().unwrap_err();
+    assert!(
+        matches!(refused, Condition::InvalidRequest(t) if t.contains("broker 9 is not registered"))
+    );
+}
+
+#[test]
+fn a_broker_that_is_away_gets_its_settings_with_its_first_push() {
+    let here = &ALL[..2];
+    let (mut term, _) = Term::with(brokers(here), topic(&[1, 2, 3], &[Some(stored(1, 5, here))]));
+    let away = ConfigEntity::Broker(Some(b(3)));
     let (_, effects) = alter(&mut term, away, &[("log.cleaner.backoff.ms", "5")]);
+    // Nobody is waited for.
     assert_eq!(stored_now(&mut term, &effects.config_writes[0]).config_answers.len(), 1);
+}
+
+#[test]
+fn e6_min_insync_replicas_of_the_cluster_are_refused_where_a_topic_could_never_have_them() {
+    let mut term = one();
+    let (_, effects) = alter(&mut term, CLUSTER, &[("min.insync.replicas", "99")]);
+    let refused = effects.config_answers[0].1.clone().unwrap_err();
+    let Condition::InvalidConfig(text) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("above the replication factor 3 of topic 't'"), "{text}");
+    let (_, effects) = alter(&mut term, CLUSTER, &[("min.insync.replicas", "3")]);
+    stored_now(&mut term, &effects.config_writes[0]);
+    assert_eq!(config(&term).min_insync_replicas, 3);
+    // A topic that says otherwise does not stand in the way.
+    let request = term.request();
+    let change = ("min.insync.replicas".to_owned(), SettingChange::Set("2".to_owned()));
+    let entity = ConfigEntity::Topic(name("t"));
+    let own = AlterConfig { entity, replace: false, changes: vec![change], validate_only: false };
+    let effects = term.step(ControllerEvent::AlterConfig { request, alter: own });
+    stored_now(&mut term, &effects.config_writes[0]);
+    let (_, effects) = alter(&mut term, CLUSTER, &[("min.insync.replicas", "99")]);
+    stored_now(&mut term, &effects.config_writes[0]);
+    assert_eq!(config(&term).min_insync_replicas, 2);
 }
 
 #[test]

@@ -140,13 +140,10 @@ impl Session {
         });
     }
 
-    /// Whether a watch must be armed: asked for, and none is armed yet. Two on one path and kind are one too many.
-    fn claim(&self, path: &str, kind: WatchKind, watch: bool) -> bool {
-        watch && self.shared.armed().insert((path.to_owned(), kind))
-    }
-
-    fn disclaim(&self, path: &str, kind: WatchKind) {
-        self.shared.armed().remove(&(path.to_owned(), kind));
+    /// The right to arm a watch: if it is asked for, and none is armed yet. Two on one path and kind are one too many.
+    fn claim(&self, path: &str, kind: WatchKind, watch: bool) -> Option<Claim<'_>> {
+        let claimed = watch && self.shared.armed().insert((path.to_owned(), kind));
+        claimed.then(|| Claim { session: self, path: path.to_owned(), kind, armed: false })
     }
 
     async fn perform(&self, client: &zk::Client, request: Request) -> Result<Reply, Error> {
@@ -154,20 +151,13 @@ impl Session {
             Request::Sync => client.sync("/").await.map(|()| Reply::Done).map_err(error),
             Request::Get { path, watch } => self.get(client, &path, watch).await,
             Request::Exists { path, watch } => {
-                if !self.claim(&path, WatchKind::Node, watch) {
+                let Some(claim) = self.claim(&path, WatchKind::Node, watch) else {
                     let stat = client.check_stat(&path).await.map_err(error)?;
                     return Ok(Reply::Stat(stat.map(stat_of)));
-                }
-                match client.check_and_watch_stat(&path).await {
-                    Ok((stat, watcher)) => {
-                        self.tell(&path, WatchKind::Node, watcher);
-                        Ok(Reply::Stat(stat.map(stat_of)))
-                    }
-                    Err(failure) => {
-                        self.disclaim(&path, WatchKind::Node);
-                        Err(error(failure))
-                    }
-                }
+                };
+                let (stat, watcher) = client.check_and_watch_stat(&path).await.map_err(error)?;
+                claim.arm(watcher);
+                Ok(Reply::Stat(stat.map(stat_of)))
             }
             Request::Children { path, watch } => self.children(client, &path, watch).await,
             Request::Create { path, data, mode } => {
@@ -184,46 +174,55 @@ impl Session {
 
     async fn get(&self, client: &zk::Client, path: &str, watch: bool) -> Result<Reply, Error> {
         let node = |data, stat| Ok(Reply::Node(Some(Node { data, stat: stat_of(stat) })));
-        if !self.claim(path, WatchKind::Node, watch) {
-            return match client.get_data(path).await {
-                Ok((data, stat)) => node(data, stat),
-                Err(zk::Error::NoNode) => Ok(Reply::Node(None)),
-                Err(failure) => Err(error(failure)),
-            };
-        }
-        match client.get_and_watch_data(path).await {
-            Ok((data, stat, watcher)) => {
-                self.tell(path, WatchKind::Node, watcher);
-                node(data, stat)
-            }
-            Err(failure) => {
-                self.disclaim(path, WatchKind::Node);
-                if failure == zk::Error::NoNode {
-                    Ok(Reply::Node(None))
-                } else {
-                    Err(error(failure))
-                }
-            }
+        let found = match self.claim(path, WatchKind::Node, watch) {
+            None => client.get_data(path).await,
+            Some(claim) => client.get_and_watch_data(path).await.map(|(data, stat, watcher)| {
+                claim.arm(watcher);
+                (data, stat)
+            }),
+        };
+        match found {
+            Ok((data, stat)) => node(data, stat),
+            Err(zk::Error::NoNode) => Ok(Reply::Node(None)),
+            Err(failure) => Err(error(failure)),
         }
     }
 
     async fn children(&self, client: &zk::Client, path: &str, watch: bool) -> Result<Reply, Error> {
-        let mut names = if self.claim(path, WatchKind::Children, watch) {
-            match client.list_and_watch_children(path).await {
-                Ok((names, watcher)) => {
-                    self.tell(path, WatchKind::Children, watcher);
-                    names
-                }
-                Err(failure) => {
-                    self.disclaim(path, WatchKind::Children);
-                    return Err(error(failure));
-                }
+        let mut names = match self.claim(path, WatchKind::Children, watch) {
+            None => client.list_children(path).await.map_err(error)?,
+            Some(claim) => {
+                let (names, watcher) = client.list_and_watch_children(path).await.map_err(error)?;
+                claim.arm(watcher);
+                names
             }
-        } else {
-            client.list_children(path).await.map_err(error)?
         };
         names.sort();
         Ok(Reply::Children(names))
+    }
+}
+
+/// Given back unless the watch is armed, also if the request is dropped on its way (it took too long, or whoever asked has
+/// ended): a watch that was only claimed would never be armed again in this session.
+struct Claim<'a> {
+    session: &'a Session,
+    path: String,
+    kind: WatchKind,
+    armed: bool,
+}
+
+impl Claim<'_> {
+    fn arm(mut self, watcher: zk::OneshotWatcher) {
+        self.armed = true;
+        self.session.tell(&self.path, self.kind, watcher);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            self.session.shared.armed().remove(&(std::mem::take(&mut self.path), self.kind));
+        }
     }
 }
 

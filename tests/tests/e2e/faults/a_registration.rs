@@ -69,6 +69,31 @@ async fn a1_a_session_that_ended_without_a_word_is_followed_by_a_registration() 
     Ok(())
 }
 
+/// Somebody deletes registrations by hand, the controller's among them: each broker makes its own again, under a new broker epoch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a1_a_registration_that_was_deleted_by_hand_is_made_again() -> Outcome<()> {
+    let mut scene = Scene::start(Options::default(), &[topic(3)]).await?;
+    scene.load("t", 3).await?;
+    for round in 0..rounds(2) {
+        let controller = scene.controller().await?;
+        for id in [controller % 3 + 1, controller] {
+            let path = format!("/brokers/ids/{id}");
+            let before = scene.znodes.read(&path).await?.ok_or("not registered")?.czxid;
+            scene.znodes.delete(&path).await?;
+            wait_for("it is registered again", SETTLE_MAX, || async {
+                let now = scene.znodes.read(&path).await.ok()??;
+                (now.czxid > before).then_some(())
+            })
+            .await
+            .map_err(|error| format!("round {round}, broker {id}: {error}"))?;
+            scene.cluster.until_known(&scene.znodes, &[1, 2, 3]).await?;
+            scene.progress(1).await?;
+        }
+    }
+    scene.finish().await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a2_a_second_broker_of_the_same_id_is_refused_and_changes_nothing() -> Outcome<()> {
     let mut scene = Scene::start(Options::default(), &[topic(3)]).await?;
