@@ -2,6 +2,8 @@
 
 mod owner;
 mod push;
+mod waiters;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,37 +1,29 @@
 //! The task that owns the core for one term. Everything that it starts ends with it.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use barnabas_controller_core::{
-    AlterConfigAnswer, AlterPartitionAnswer, Controller, ControllerEvent, CreatePartitionsAnswer,
-    CreateTopicAnswer, DrainProgress, Effects, ElectLeadersAnswer, Election, Note, RequestId,
-    WriteId, WriteOutcome,
+    Controller, ControllerEvent, DrainProgress, Effects, Election, Note, RequestId, WriteId,
+    WriteOutcome,
 };
 use barnabas_proto::znode::paths;
-use barnabas_types::{Condition, Now, TopicId};
+use barnabas_types::{Condition, Now};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::push::Streams;
+use super::waiters::Waiters;
+use super::writes::{Kind, Writes};
 use super::{Beginning, TermEvent};
 use crate::drive;
 use crate::service::Rebalance;
 use crate::translate::{
     ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
-    WriteAssignment, WriteConfig, WritePartitions, WriteTopic, epoch_check,
+    epoch_check,
 };
 use crate::zookeeper::{Op, Reply, Request, ZooKeeper};
 
-/// Multis of partition states under way at once.
-const PARTITION_MULTIS_MAX: usize = 8;
-/// Topic creations and deletions under way at once.
-const TOPIC_WRITES_MAX: usize = 4;
-/// Assignments written at once.
-const ASSIGNMENT_WRITES_MAX: usize = 4;
-/// Settings written or read at once.
-const CONFIG_WRITES_MAX: usize = 4;
 /// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
 const CONFIRMATION_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -49,10 +41,7 @@ pub(super) struct Setting<Z> {
 
 /// What a task of the term brings back.
 enum Done {
-    Partitions(Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
-    Topic(Result<(WriteId, WriteOutcome), GivenUp>),
-    Assignment(Result<(WriteId, WriteOutcome), GivenUp>),
-    Config(Result<(WriteId, WriteOutcome), GivenUp>),
+    Written(Kind, Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
     Notices(Result<ConfigNotices, GivenUp>),
     /// Patience with the leaders' confirmation has ended.
     Due(RequestId),
@@ -61,35 +50,12 @@ enum Done {
     Granted,
 }
 
-/// Who waits for an answer.
-enum Waiter {
-    Alter(oneshot::Sender<AlterPartitionAnswer>),
-    Create(oneshot::Sender<CreateTopicAnswer>),
-    Delete(oneshot::Sender<Result<TopicId, Condition>>),
-    CreatePartitions(oneshot::Sender<CreatePartitionsAnswer>),
-    AlterConfig(oneshot::Sender<AlterConfigAnswer>),
-    Failed(oneshot::Sender<Result<(), Condition>>),
-    Drain(oneshot::Sender<Result<DrainProgress, Condition>>),
-    Elect(oneshot::Sender<Result<ElectLeadersAnswer, Condition>>),
-    Reassign(oneshot::Sender<Result<(), Condition>>),
-}
-
 pub(super) struct Owner<Z> {
     setting: Setting<Z>,
     core: Controller,
     begun: Instant,
     tasks: JoinSet<Done>,
-    /// Writes that wait for a place. The core has at most one write of each partition open, which bounds it.
-    partition_batches: VecDeque<WritePartitions>,
-    partition_multis: usize,
-    topic_writes_waiting: VecDeque<WriteTopic>,
-    topic_writes: usize,
-    /// As the partitions': one of each topic is open.
-    assignment_writes_waiting: VecDeque<WriteAssignment>,
-    assignment_writes: usize,
-    /// As the partitions': one of each topic is open.
-    config_writes_waiting: VecDeque<WriteConfig>,
-    config_writes: usize,
+    writes: Writes,
     reading_brokers: bool,
     brokers_stale: bool,
     /// What waits for the read under way, and for the one after it. Bounded by the callers' requests, which wait for answers.
@@ -97,7 +63,7 @@ pub(super) struct Owner<Z> {
     after_next_brokers: Vec<ControllerEvent>,
     reading_notices: bool,
     notices_stale: bool,
-    waiting: BTreeMap<RequestId, Waiter>,
+    waiters: Waiters,
     request_next: u64,
     streams: Streams,
     resigned: bool,
@@ -132,21 +98,14 @@ impl<Z: ZooKeeper> Owner<Z> {
             ),
             begun: Instant::now(),
             tasks: JoinSet::new(),
-            partition_batches: VecDeque::new(),
-            partition_multis: 0,
-            topic_writes_waiting: VecDeque::new(),
-            topic_writes: 0,
-            assignment_writes_waiting: VecDeque::new(),
-            assignment_writes: 0,
-            config_writes_waiting: VecDeque::new(),
-            config_writes: 0,
+            writes: Writes::new(setting.beginning.epoch_version),
             reading_brokers: false,
             brokers_stale: false,
             after_brokers: Vec::new(),
             after_next_brokers: Vec::new(),
             reading_notices: false,
             notices_stale: false,
-            waiting: BTreeMap::new(),
+            waiters: Waiters::default(),
             request_next: 1,
             streams: Streams::new(
                 setting.beginning.me,
@@ -231,31 +190,31 @@ impl<Z: ZooKeeper> Owner<Z> {
         self.request_next += 1;
         match event {
             TermEvent::Alter(proposal, answer) => {
-                self.waiting.insert(request, Waiter::Alter(answer));
+                self.waiters.alter.wait(request, answer);
                 self.step(ControllerEvent::AlterPartition { request, proposal });
             }
             TermEvent::Create(topic, answer) => {
-                self.waiting.insert(request, Waiter::Create(answer));
+                self.waiters.create.wait(request, answer);
                 self.step(ControllerEvent::CreateTopic { request, topic });
             }
             TermEvent::Delete(topic, answer) => {
-                self.waiting.insert(request, Waiter::Delete(answer));
+                self.waiters.delete.wait(request, answer);
                 self.step(ControllerEvent::DeleteTopic { request, topic });
             }
             TermEvent::CreatePartitions(create, answer) => {
-                self.waiting.insert(request, Waiter::CreatePartitions(answer));
+                self.waiters.create_partitions.wait(request, answer);
                 self.step(ControllerEvent::CreatePartitions { request, create });
             }
             TermEvent::AlterConfig(alter, answer) => {
-                self.waiting.insert(request, Waiter::AlterConfig(answer));
+                self.waiters.alter_config.wait(request, answer);
                 self.step(ControllerEvent::AlterConfig { request, alter });
             }
             TermEvent::Failed(report, answer) => {
-                self.waiting.insert(request, Waiter::Failed(answer));
+                self.waiters.failed.wait(request, answer);
                 self.step(ControllerEvent::ReplicasFailed { request, report });
             }
             TermEvent::Drain((broker, epoch), draining, answer) => {
-                self.waiting.insert(request, Waiter::Drain(answer));
+                self.waiters.drain.wait(request, answer);
                 // Changes of a registration's content are not watched: whoever makes one says so.
                 let known = self.core.knows_draining(broker, epoch, draining);
                 let event =
@@ -270,7 +229,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 let _ = answer.send(self.core.can_stop(broker));
             }
             TermEvent::Elect(elect, answer) => {
-                self.waiting.insert(request, Waiter::Elect(answer));
+                self.waiters.elect.wait(request, answer);
                 let unclean = matches!(elect.election, Election::Unclean { .. });
                 let event = ControllerEvent::ElectLeaders { request, elect };
                 // R39: a member that has come back is not to be overlooked.
@@ -281,7 +240,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 }
             }
             TermEvent::Reassign(partition, wish, answer) => {
-                self.waiting.insert(request, Waiter::Reassign(answer));
+                self.waiters.reassign.wait(request, answer);
                 self.step(ControllerEvent::Reassign { request, partition, wish });
             }
             TermEvent::Reassignments(answer) => {
@@ -301,33 +260,14 @@ impl<Z: ZooKeeper> Owner<Z> {
 
     fn task_done(&mut self, done: Done) {
         match done {
-            Done::Partitions(outcomes) => {
-                self.partition_multis -= 1;
+            Done::Written(kind, outcomes) => {
+                self.writes.ended(kind);
                 match outcomes {
-                    Ok(outcomes) => outcomes
-                        .into_iter()
-                        .for_each(|(write, outcome)| self.written(write, outcome)),
-                    Err(error) => self.give_up(&error),
-                }
-            }
-            Done::Topic(outcome) => {
-                self.topic_writes -= 1;
-                match outcome {
-                    Ok((write, outcome)) => self.written(write, outcome),
-                    Err(error) => self.give_up(&error),
-                }
-            }
-            Done::Assignment(outcome) => {
-                self.assignment_writes -= 1;
-                match outcome {
-                    Ok((write, outcome)) => self.written(write, outcome),
-                    Err(error) => self.give_up(&error),
-                }
-            }
-            Done::Config(outcome) => {
-                self.config_writes -= 1;
-                match outcome {
-                    Ok((write, outcome)) => self.written(write, outcome),
+                    Ok(outcomes) => {
+                        for (write, outcome) in outcomes {
+                            self.step(ControllerEvent::Written { write, outcome });
+                        }
+                    }
                     Err(error) => self.give_up(&error),
                 }
             }
@@ -368,10 +308,6 @@ impl<Z: ZooKeeper> Owner<Z> {
             }
         }
         self.start_writes();
-    }
-
-    fn written(&mut self, write: WriteId, outcome: WriteOutcome) {
-        self.step(ControllerEvent::Written { write, outcome });
     }
 
     /// Steps an event once the registrations are read by a read that begins after this moment.
@@ -432,38 +368,26 @@ impl<Z: ZooKeeper> Owner<Z> {
             resign,
             notes,
         } = effects;
-        let version = self.setting.beginning.epoch_version;
-        self.partition_batches.extend(WritePartitions::batches(version, partition_writes));
-        self.assignment_writes_waiting.extend(
-            assignment_writes.into_iter().map(|write| WriteAssignment::new(version, write)),
-        );
-        self.topic_writes_waiting
-            .extend(topic_writes.into_iter().map(|write| WriteTopic::new(version, write)));
-        self.config_writes_waiting
-            .extend(config_writes.into_iter().map(|write| WriteConfig::new(version, write)));
+        self.writes.partitions(partition_writes);
+        self.writes.assignments(assignment_writes);
+        self.writes.topics(topic_writes);
+        self.writes.configs(config_writes);
         self.start_writes();
         if registrations || image_changed {
             self.streams.follow(&self.core.image().brokers);
             self.streams.serve(&self.core);
         }
-        for (request, answer) in alter_answers {
-            if let Some(Waiter::Alter(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
-        }
-        for (request, answer) in create_answers {
-            if let Some(Waiter::Create(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
-        }
-        for (request, answer) in delete_answers {
-            if let Some(Waiter::Delete(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
-        }
-        for (request, answer) in config_answers {
-            if let Some(Waiter::AlterConfig(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
+        self.waiters.alter.answer(alter_answers);
+        self.waiters.create.answer(create_answers);
+        self.waiters.delete.answer(delete_answers);
+        self.waiters.alter_config.answer(config_answers);
+        self.waiters.failed.answer(failed_answers);
+        self.waiters.create_partitions.answer(partitions_answers);
+        self.waiters.elect.answer(elect_answers.into_iter().map(|(of, answer)| (of, Ok(answer))));
+        self.waiters.reassign.answer(reassign_answers);
+        for (request, answer) in drain_answers {
+            if let Some(waiter) = self.waiters.drain.take(request) {
+                self.answer_drain(waiter, answer);
             }
         }
         // Those that were answered in the same step are asked about once more, to no effect.
@@ -472,31 +396,6 @@ impl<Z: ZooKeeper> Owner<Z> {
                 tokio::time::sleep(CONFIRMATION_PATIENCE).await;
                 Done::Due(request)
             });
-        }
-        for (request, answer) in failed_answers {
-            if let Some(Waiter::Failed(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
-        }
-        for (request, answer) in partitions_answers {
-            if let Some(Waiter::CreatePartitions(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
-        }
-        for (request, answer) in drain_answers {
-            if let Some(Waiter::Drain(waiter)) = self.waiting.remove(&request) {
-                self.answer_drain(waiter, answer);
-            }
-        }
-        for (request, answer) in elect_answers {
-            if let Some(Waiter::Elect(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(Ok(answer));
-            }
-        }
-        for (request, answer) in reassign_answers {
-            if let Some(Waiter::Reassign(waiter)) = self.waiting.remove(&request) {
-                let _ = waiter.send(answer);
-            }
         }
         self.resigned |= resign;
         for note in notes {
@@ -530,33 +429,9 @@ impl<Z: ZooKeeper> Owner<Z> {
     }
 
     fn start_writes(&mut self) {
-        while self.partition_multis < PARTITION_MULTIS_MAX
-            && let Some(batch) = self.partition_batches.pop_front()
-        {
-            self.partition_multis += 1;
+        while let Some((kind, write)) = self.writes.next() {
             let client = self.setting.beginning.client.clone();
-            self.tasks.spawn(async move { Done::Partitions(drive::run(&client, batch).await) });
-        }
-        while self.topic_writes < TOPIC_WRITES_MAX
-            && let Some(write) = self.topic_writes_waiting.pop_front()
-        {
-            self.topic_writes += 1;
-            let client = self.setting.beginning.client.clone();
-            self.tasks.spawn(async move { Done::Topic(drive::run(&client, write).await) });
-        }
-        while self.assignment_writes < ASSIGNMENT_WRITES_MAX
-            && let Some(write) = self.assignment_writes_waiting.pop_front()
-        {
-            self.assignment_writes += 1;
-            let client = self.setting.beginning.client.clone();
-            self.tasks.spawn(async move { Done::Assignment(drive::run(&client, write).await) });
-        }
-        while self.config_writes < CONFIG_WRITES_MAX
-            && let Some(write) = self.config_writes_waiting.pop_front()
-        {
-            self.config_writes += 1;
-            let client = self.setting.beginning.client.clone();
-            self.tasks.spawn(async move { Done::Config(drive::run(&client, write).await) });
+            self.tasks.spawn(async move { Done::Written(kind, write.run(&client).await) });
         }
     }
 
