@@ -85,7 +85,10 @@ async fn the_commands_list_describe_reset_and_delete_a_group() -> Outcome<()> {
     let cluster = Cluster::start(options("")).await?;
     let orders = NewTopic { name: "orders", partitions: 3, replication_factor: 3, configs: &[] };
     topic(&cluster, orders).await?;
-    kcat::run(&cluster.bootstrap(), &["-P", "-t", "orders"], &lines(0, 500))?;
+    for (partition, count) in [("0", 100), ("1", 200), ("2", 200)] {
+        let produce = ["-P", "-t", "orders", "-p", partition];
+        kcat::run(&cluster.bootstrap(), &produce, &lines(0, count))?;
+    }
     let consume = || {
         let arguments = ["-G", "g", "-X", "auto.offset.reset=earliest", "-e", "-q", "orders"];
         let output = kcat::run(&cluster.bootstrap(), &arguments, b"")?;
