@@ -45,9 +45,12 @@ impl Group {
         if self.phase == Phase::Dead {
             turn.refuse_join(join.waiter, GroupError::CoordinatorNotAvailable, &join.member_id);
         } else if !self.has_room_for(&join, turn.settings.size_max()) {
-            self.remove_member(turn, &join.member_id);
             turn.refuse_join(join.waiter, GroupError::GroupMaxSizeReached, &"".into());
-            self.maybe_complete_join(turn);
+            if self.roster.members.contains_key(&join.member_id) {
+                self.remove_member(turn, &join.member_id);
+                let why = format!("there is no room for member {:?} any more", join.member_id);
+                self.members_changed(turn, &why);
+            }
         } else if !self.fits(&join) {
             turn.refuse_join(join.waiter, GroupError::InconsistentGroupProtocol, &join.member_id);
         } else if join.member_id.is_empty() {

@@ -361,6 +361,36 @@ fn what_members_keep_in_memory_is_bounded_and_given_back() {
 }
 
 #[test]
+fn a_member_that_grows_beyond_the_groups_room_is_removed_and_the_others_are_called() {
+    let mut world = World::new();
+    let full = crate::PROTOCOLS_BYTES_MAX - "range".len();
+    let others = crate::GROUP_BYTES_MAX / crate::PROTOCOLS_BYTES_MAX - 1;
+    let sizes = std::iter::repeat_n(full, others).chain([full / 2, full / 3]);
+    let sent: Vec<_> = sizes
+        .map(|size| {
+            world.send_join(|join| {
+                join.member_id_required = false;
+                join.protocols[0].metadata = vec![0; size].into();
+            })
+        })
+        .collect();
+    world.gather();
+    let mut joined: Vec<_> = sent.into_iter().map(|sent| world.joined(sent).unwrap()).collect();
+    let grows = joined.pop().unwrap();
+    joined.sort_by_key(|joined| joined.leader != joined.member_id);
+    assert_eq!(joined[0].leader, joined[0].member_id);
+    world.sync_all(&joined);
+    let rejoin = world.send_join(|join| {
+        join.member_id = grows.member_id.clone();
+        join.protocols[0].metadata = vec![0; full].into();
+    });
+    assert_eq!(world.joined(rejoin).unwrap_err().error, GroupError::GroupMaxSizeReached);
+    assert_eq!(world.heartbeat(&grows.member_id, 1), Err(GroupError::UnknownMemberId));
+    let called = world.heartbeat(&joined[1].member_id, 1);
+    assert_eq!(called, Err(GroupError::RebalanceInProgress), "its partitions are nobody's");
+}
+
+#[test]
 fn a_coordinator_that_is_always_late_still_gets_through_its_timers() {
     let mut world = World::new();
     world.stable(1);
