@@ -122,7 +122,7 @@ impl WaitingFetch {
                     }
                 }
             }
-            Asked::Incremental { session, .. } => session.park(&self.parked),
+            Asked::Incremental { session, epoch } => session.park(*epoch, &self.parked),
         }
         let (answer, bytes) = self.fetch.answer(node, false)?;
         if answer.is_none() {

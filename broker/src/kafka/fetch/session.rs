@@ -127,16 +127,20 @@ impl Session {
             }
         }
         let begun = (state.epoch, state.partitions());
+        let parked = self.ready.park(None);
         drop(state);
-        if let Some(parked) = self.ready.park(None) {
+        if let Some(parked) = parked {
             parked.fire();
         }
         Ok(begun)
     }
 
-    /// News count for `parked` from now on.
-    pub(super) fn park(&self, parked: &Arc<ParkedFetch>) {
-        self.ready.park(Some(parked.clone()));
+    /// News count for `parked` from now on, unless a fetch came after the one of this epoch: that one's place is not taken.
+    pub(super) fn park(&self, epoch: i32, parked: &Arc<ParkedFetch>) {
+        let state = self.lock();
+        if state.epoch == epoch {
+            self.ready.park(Some(parked.clone()));
+        }
     }
 
     /// Looks at what may be different, for an answer of at most `budget` bytes of records. If `answers` says so, the client is

@@ -289,6 +289,21 @@ async fn epochs_go_up_by_one_and_a_newer_fetch_ends_the_one_that_waits() {
 }
 
 #[tokio::test]
+async fn a_fetch_that_is_overtaken_as_it_begins_to_wait_does_not_take_the_newer_ones_place() {
+    let mut rig = Rig::new(1).await;
+    let id = rig.open();
+    let [older, newer] = [1, 2].map(|epoch| {
+        let mut asked = request((id, epoch), &[]);
+        asked.max_wait_ms = 60_000;
+        let Handled::Fetch(waiting) = rig.ask_in(VERSION, asked) else { panic!("it waits") };
+        waiting
+    });
+    assert!(older.park(&rig.node).unwrap().is_some(), "it is over");
+    rig.write(0);
+    assert!(newer.parked.is_fired());
+}
+
+#[tokio::test]
 async fn a_full_fetch_ends_the_session_that_it_names() {
     let rig = Rig::new(1).await;
     let (first, second) = (rig.open(), rig.open());
