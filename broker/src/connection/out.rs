@@ -51,6 +51,8 @@ struct State {
     budget: Option<Arc<Budget>>,
     /// The connection's task does not read because too much is in flight: wake it when there is room again.
     paused: bool,
+    /// It does not read until nothing is owed on this connection: wake it then.
+    wakes_when_clear: bool,
 }
 
 /// Requests in flight on one connection; beyond it the socket is not read.
@@ -61,6 +63,11 @@ const UNSENT_BYTES_MAX: usize = 8 << 20;
 impl State {
     fn has_room(&self) -> bool {
         self.slots.len() < IN_FLIGHT_MAX && self.unsent_bytes + self.held_bytes < UNSENT_BYTES_MAX
+    }
+
+    /// An answer is owed or not wholly sent.
+    fn is_busy(&self) -> bool {
+        !self.slots.is_empty() || !self.unsent.is_empty()
     }
 
     fn close(&mut self) {
@@ -138,6 +145,7 @@ impl Out {
             memory_bytes: 0,
             budget,
             paused: false,
+            wakes_when_clear: false,
         };
         Self { wake: Notify::new(), state: Mutex::new(state) }
     }
@@ -213,10 +221,13 @@ impl Out {
         }
         let Some(stream) = state.stream.clone() else { return true };
         let sent = send(&stream, &mut state);
-        if state.slots.is_empty() && state.unsent.is_empty() {
+        if !state.is_busy() {
             // What a burst needed is given back.
             state.slots.shrink_to(IN_FLIGHT_MAX);
             state.unsent.shrink_to(IN_FLIGHT_MAX);
+            if std::mem::take(&mut state.wakes_when_clear) {
+                self.wake.notify_one();
+            }
         }
         if state.paused && state.has_room() {
             state.paused = false;
@@ -248,8 +259,14 @@ impl Out {
 
     /// Whether an answer is owed or not wholly sent.
     pub fn is_busy(&self) -> bool {
-        let state = self.lock();
-        !state.slots.is_empty() || !state.unsent.is_empty()
+        self.lock().is_busy()
+    }
+
+    /// [`Out::is_busy`] for an owner that takes no request until it is not: it is woken then, whoever sends the last answer.
+    pub fn is_busy_until_woken(&self) -> bool {
+        let mut state = self.lock();
+        state.wakes_when_clear = state.is_busy();
+        state.wakes_when_clear
     }
 
     /// Bytes that the socket has not taken yet.
@@ -361,6 +378,27 @@ mod tests {
         });
         assert_eq!((waiting, finished), ((), ()));
         assert!(out.may_take());
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_waits_until_nothing_is_owed_is_woken_by_whoever_sends_the_last_answer() {
+        let (server, _client) = pair().await;
+        let out = Arc::new(Out::new(server));
+        assert!(!out.is_busy_until_woken());
+        let slots = [out.reserve(), out.reserve()];
+        assert!(out.is_busy_until_woken());
+        let is_woken = || async {
+            tokio::select! {
+                biased;
+                () = out.woken() => true,
+                () = std::future::ready(()) => false,
+            }
+        };
+        for (slot, wakes) in slots.into_iter().zip([false, true]) {
+            out.complete(slot, vec![Bytes::from_static(b"a")]);
+            out.flush();
+            assert_eq!(is_woken().await, wakes);
+        }
     }
 
     #[tokio::test]

@@ -165,7 +165,9 @@ impl Connection {
     /// Whether another request must wait until clients have read their answers. Whoever is owed none may go on, so that
     /// slow readers do not stop the others.
     fn is_crowded(&self) -> bool {
-        self.session.is_none() && self.node.budget.answers_exceed() && self.out.is_busy()
+        self.session.is_none()
+            && self.node.budget.answers_exceed()
+            && self.out.is_busy_until_woken()
     }
 
     /// Gives up a connection that shows no request in time, or whose request stopped half way while memory is short.

@@ -124,3 +124,18 @@ async fn beyond_the_limit_only_a_follower_may_stay() {
     assert!(rig.node.places.counts().refused >= 1);
     drop(third);
 }
+
+#[tokio::test]
+async fn requests_that_came_together_are_served_although_slow_readers_hold_too_much() {
+    let rig = Rig::new();
+    let mut client = rig.connect().await;
+    rig.node.budget.answers_grew(rig.node.budget.max_bytes() + 1);
+    client.write_all(&API_VERSIONS.repeat(5)).await.unwrap();
+    let all = async {
+        for _ in 0..5 {
+            let mut answer = vec![0; usize::try_from(client.read_i32().await.unwrap()).unwrap()];
+            client.read_exact(&mut answer).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("nobody woke the connection");
+}
