@@ -36,6 +36,14 @@ impl OwnOffsets {
     /// # Errors
     /// They cannot be read or belong to another topic, or the output is shorter than the offsets say.
     pub(super) fn open(path: &Path, output: &Path, topic: &str) -> io::Result<Self> {
+        let refused = |text: String| Err(io::Error::other(text));
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(output)?;
+        // A second consumer with the same files would undo this one's work. Before the offsets are read: what another one
+        // still adds to the output would be cut.
+        if file.try_lock().is_err() {
+            return refused(format!("{} is in use by another process", output.display()));
+        }
         let stored = match std::fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Stored { topic: topic.to_owned(), ..Stored::default() }
@@ -43,19 +51,12 @@ impl OwnOffsets {
             Err(error) => return Err(error),
             Ok(bytes) => serde_json::from_slice::<Stored>(&bytes)?,
         };
-        let refused = |text: String| Err(io::Error::other(text));
         if stored.topic != topic {
             return refused(format!(
                 "{} is of topic '{}'; name another file",
                 path.display(),
                 stored.topic
             ));
-        }
-        let mut file =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(output)?;
-        // A second consumer with the same files would undo this one's work.
-        if file.try_lock().is_err() {
-            return refused(format!("{} is in use by another process", output.display()));
         }
         let len = file.metadata()?.len();
         if len < stored.output_bytes {
@@ -132,6 +133,8 @@ mod tests {
         own.store(b"a\n", &BTreeMap::from([(0, 1)])).unwrap();
         let error = OwnOffsets::open(&path, &output, "t").unwrap_err();
         assert!(error.to_string().contains("in use"), "{error}");
+        let error = OwnOffsets::open(&path, &output, "u").unwrap_err();
+        assert!(error.to_string().contains("in use"), "its offsets may change: {error}");
         drop(own);
         let error = OwnOffsets::open(&path, &output, "u").unwrap_err();
         assert!(error.to_string().contains("'t'"), "{error}");
