@@ -18,26 +18,35 @@ const INBOX_MAX: usize = 4096;
 type Answered = dyn FnOnce(Result<Answer, GroupError>, &mut Flush) + Send;
 
 /// Who is answered by the coordinator; exactly once, with "not the coordinator" if nobody else does it.
-pub struct Reply(Option<Box<Answered>>);
+pub struct Reply {
+    answer: Option<Box<Answered>>,
+    /// Becomes true if nobody is there any more to be answered.
+    gone: Arc<AtomicBool>,
+}
 
 impl Reply {
     /// `answer` is called in the coordinator's task and must not wait; what it completes is flushed afterwards.
     pub fn new(
         answer: impl FnOnce(Result<Answer, GroupError>, &mut Flush) + Send + 'static,
     ) -> Self {
-        Self(Some(Box::new(answer)))
+        Self { answer: Some(Box::new(answer)), gone: Arc::default() }
     }
 
     pub(super) fn answer(mut self, answer: Result<Answer, GroupError>, flush: &mut Flush) {
-        if let Some(reply) = self.0.take() {
+        if let Some(reply) = self.answer.take() {
             reply(answer, flush);
         }
+    }
+
+    /// To be set by who asked, if it goes; counts also if the request has not been looked at yet.
+    pub fn gone(&self) -> Arc<AtomicBool> {
+        self.gone.clone()
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let Some(reply) = self.0.take() {
+        if let Some(reply) = self.answer.take() {
             reply(Err(GroupError::NotCoordinator), &mut Flush::default());
         }
     }
@@ -193,12 +202,18 @@ pub struct GroupWait {
     coordinator: Coordinator,
     waiter: Waiter,
     answered: Arc<AtomicBool>,
+    gone: Arc<AtomicBool>,
 }
 
 impl GroupWait {
-    /// `answered` becomes true with the answer.
-    pub fn new(coordinator: Coordinator, waiter: Waiter, answered: Arc<AtomicBool>) -> Self {
-        Self { coordinator, waiter, answered }
+    /// `answered` becomes true with the answer; `gone` is its [`Reply::gone`].
+    pub fn new(
+        coordinator: Coordinator,
+        waiter: Waiter,
+        answered: Arc<AtomicBool>,
+        gone: Arc<AtomicBool>,
+    ) -> Self {
+        Self { coordinator, waiter, answered, gone }
     }
 
     /// Whether it waits no more.
@@ -210,6 +225,8 @@ impl GroupWait {
 impl Drop for GroupWait {
     fn drop(&mut self) {
         if !self.is_answered() {
+            // First: the signal may overtake the request itself.
+            self.gone.store(true, Ordering::Release);
             self.coordinator.gone(self.waiter);
         }
     }

@@ -153,10 +153,11 @@ impl Task {
                 signal = signals.taken() => self.signal(signal),
                 Some(message) = messages.recv() => self.message(message),
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
-                    self.writes.time_out(&mut self.flush);
                     self.step(Event::Tick);
                 }
             }
+            // Each time: while requests come without a pause, the timer has no turn.
+            self.writes.time_out(&mut self.flush);
             for _ in 0..TURN_MAX {
                 if life.is_over() || self.broken {
                     break;
@@ -202,20 +203,28 @@ impl Task {
                     self.step(Event::Appended { write, result });
                 }
             }
-            Signal::Gone(waiter) => {
-                if self.waiting.remove(&waiter).is_some() {
-                    self.step(Event::Gone(waiter));
-                }
-            }
+            Signal::Gone(waiter) => self.gone(waiter),
             Signal::TopicsDeleted(topics) => self.step(Event::TopicsDeleted(topics)),
+        }
+    }
+
+    /// Nobody is there any more who waits for this answer.
+    fn gone(&mut self, waiter: Waiter) {
+        if !self.broken && self.waiting.remove(&waiter).is_some() {
+            self.step(Event::Gone(waiter));
         }
     }
 
     fn message(&mut self, message: Message) {
         match message {
             Message::Request { waiter, event, reply } => {
+                let gone = reply.gone();
                 self.waiting.insert(waiter, reply);
                 self.step(event);
+                if gone.load(Ordering::Acquire) {
+                    // Signals overtake requests, so this one's may have been taken already.
+                    self.gone(waiter);
+                }
             }
             Message::Look(look) => look(&self.groups),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_group::{
-    Answer, Commit, CommitPartition, Event, GroupError, Join, OffsetRead, Protocol,
+    Answer, Commit, CommitPartition, Event, GroupError, Groups, Join, OffsetRead, Protocol, Waiter,
 };
 use barnabas_replica::{FetchPosition, FollowerFetch};
 use barnabas_types::{
@@ -65,9 +65,8 @@ fn done() -> Result<Result<Answer, GroupError>, oneshot::error::RecvError> {
     Ok(Ok(Answer::Commit(Ok(vec![Ok(())]))))
 }
 
-fn join(node: &Node) -> Asked {
-    let waiter = node.groups.next_waiter();
-    let event = Event::Join(Join {
+fn new_join(waiter: Waiter) -> Event {
+    Event::Join(Join {
         waiter,
         group: "joined".into(),
         member_id: "".into(),
@@ -82,7 +81,12 @@ fn join(node: &Node) -> Asked {
         member_id_required: false,
         skip_assignment: false,
         reason: None,
-    });
+    })
+}
+
+fn join(node: &Node) -> Asked {
+    let waiter = node.groups.next_waiter();
+    let event = new_join(waiter);
     node.groups.of_group("joined").unwrap().request(waiter, event)
 }
 
@@ -192,4 +196,27 @@ async fn nothing_is_told_before_it_is_committed() {
     follower_has(&node, &hosted, 2, 2);
     assert_eq!(waiting.await, done());
     assert_eq!(committed(&node).await, Ok(Some(7)));
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_before_its_join_is_looked_at_leaves_no_member() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    state(&node, &hosted, push(1, 1, &[1]));
+    until(&node, Ok(None)).await;
+    let members = async || {
+        let coordinator = node.groups.of_group("joined").unwrap();
+        let members = |groups: &Groups| groups.describe("joined").map(|group| group.members.len());
+        coordinator.look(members).await.unwrap()
+    };
+    for (ends, expected) in [(true, Some(0)), (false, Some(1))] {
+        let coordinator = node.groups.of_group("joined").unwrap();
+        let reply = Reply::new(|_, _| ());
+        let (waiter, gone) = (node.groups.next_waiter(), reply.gone());
+        coordinator.ask(waiter, new_join(waiter), reply, &mut Flush::default());
+        let wait = GroupWait::new(coordinator, waiter, Arc::default(), gone);
+        // The coordinator runs in this thread: it has seen neither the request nor the end.
+        let _wait = (!ends).then_some(wait);
+        assert_eq!(members().await, expected);
+    }
 }

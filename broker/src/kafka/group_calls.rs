@@ -42,8 +42,9 @@ pub(super) fn ask<R: KafkaResponse>(
         done.store(true, Ordering::Release);
     });
     let waiter = groups.next_waiter();
+    let gone = reply.gone();
     coordinator.ask(waiter, event(waiter), reply, flush);
-    Ok(Handled::Group(GroupWait::new(coordinator, waiter, answered)))
+    Ok(Handled::Group(GroupWait::new(coordinator, waiter, answered, gone)))
 }
 
 /// A text of a request, so that the request's frame is not kept alive by it.
