@@ -53,6 +53,8 @@ pub struct FlushPlan {
     /// Base of the segment that was active: those before it are wholly covered.
     active: i64,
     truncations: u64,
+    /// Offsets of the producer snapshots among the files.
+    snapshots: Vec<i64>,
 }
 
 impl FlushPlan {
@@ -155,6 +157,7 @@ impl Log {
             to: self.log_end(),
             active: self.active().base,
             truncations: self.truncations,
+            snapshots: self.snapshots.unsynced().to_vec(),
         })
     }
 
@@ -189,7 +192,7 @@ impl Log {
             segment.release();
             segment.indexes_unsynced = false;
         }
-        self.snapshots.synced_up_to(plan.to.0);
+        self.snapshots.synced(&plan.snapshots);
         self.shared.set_recovery_point(&self.topic_partition, Offset(self.flushed));
         Ok(self.flushed())
     }

@@ -65,7 +65,7 @@ impl Log {
             topic_partition,
             dir,
             config,
-            segments: opened.segments,
+            segments: opened.below.into_iter().chain(opened.segments).collect(),
             tail: opened.tail,
             epochs: opened.epochs,
             epochs_stale: false,
@@ -89,6 +89,8 @@ impl Log {
             log.shared.lower_to(&log.topic_partition, Offset(log_end))?;
         }
         log.open_producers(&opened.snapshots, noted.start == Start::Clean)?;
+        // Not earlier: they may be all that is left of what the producers wrote.
+        log.detach_below_start().remove()?;
         if let Start::FailedSync { .. } = noted.start {
             log.cut_to_flushed()?;
         }

@@ -1,11 +1,14 @@
 //! The log start: moving it up, and letting go of the segments below it.
 
+use std::io;
+
 use barnabas_types::Offset;
 
 use crate::disk::Folder;
-use crate::error::LogError;
+use crate::error::{At as _, LogError};
+use crate::files::sync_dir;
 use crate::log::Log;
-use crate::segment::remove_segment;
+use crate::segment::{path_of, remove_segment};
 
 /// Segments that are out of the log already and still on disk. Dropped without [`Detached::remove`] their files stay until
 /// the log is opened next.
@@ -15,6 +18,8 @@ pub struct Detached {
     pub(crate) dir: Folder,
     /// Base offset and bytes, oldest first.
     pub(crate) segments: Vec<(i64, u64)>,
+    /// Base of the first segment that stays.
+    pub(crate) kept: i64,
 }
 
 impl Detached {
@@ -30,17 +35,32 @@ impl Detached {
         self.segments.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Removes their files, oldest first. Outside the log's lock. Returns the bytes of batches that went. Files that are gone
+    /// Removes their files, oldest first, once the producer snapshot behind them is durable: from then on it alone says what
+    /// the producers wrote in them. Outside the log's lock. Returns the bytes of batches that went. Files that are gone
     /// already (the partition was deleted meanwhile) are no error.
     ///
     /// # Errors
     /// [`LogError::Io`]; what is left goes when the log is opened next.
     pub fn remove(self) -> Result<u64, LogError> {
         let bytes = self.bytes();
+        if self.is_empty() {
+            return Ok(bytes);
+        }
+        match self.sync_snapshot() {
+            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
         for (base, _) in self.segments {
             remove_segment(&self.dir, base)?;
         }
         Ok(bytes)
+    }
+
+    fn sync_snapshot(&self) -> Result<(), LogError> {
+        let path = path_of(&self.dir, self.kept, "snapshot");
+        let file = self.dir.disk.open_to_read(&path).at("open", &path)?;
+        file.sync_data().at("sync", &path)?;
+        sync_dir(&self.dir.disk, &self.dir)
     }
 }
 
@@ -79,6 +99,6 @@ impl Log {
             self.epochs.truncate_from_start(self.log_start());
         }
         let segments = self.segments.drain(..below).map(|s| (s.base, s.size)).collect();
-        Detached { dir: self.dir.clone(), segments }
+        Detached { dir: self.dir.clone(), segments, kept: self.segments[0].base }
     }
 }

@@ -5,6 +5,10 @@
 //! appends. It is a cache: one that cannot be written is left out, one that is damaged or does not fit the log is removed,
 //! and an older one or more batches stand in.
 //!
+//! **What a deletion leaves.** Once segments are gone only the snapshot at the base of the first that stays tells what was
+//! written in them, so it is synced before they go ([`crate::Detached::remove`]), and opening a log reads what lies below the
+//! log start before it removes it: the log start may be durable and that snapshot not.
+//!
 //! **Which snapshot is of this log.** One at offset S says what the batches below S came to. Whatever cuts the log removes
 //! the snapshots above the cut, and makes that durable before the log grows again, so one that lies at or below the end is of
 //! these batches. That is not only believed: S must be where a batch begins, no row may reach S, and after an unclean stop the
@@ -56,9 +60,14 @@ impl Snapshots {
         self.unsynced.contains(&at)
     }
 
-    /// A flush has made what lies below `end` durable, snapshots too.
-    pub(crate) fn synced_up_to(&mut self, end: i64) {
-        self.unsynced.retain(|at| *at > end);
+    /// Offsets of those that may not survive a loss of power.
+    pub(crate) fn unsynced(&self) -> &[i64] {
+        &self.unsynced
+    }
+
+    /// A flush has made those at these offsets durable. (One at the flush's end may have been written since it began.)
+    pub(crate) fn synced(&mut self, offsets: &[i64]) {
+        self.unsynced.retain(|at| !offsets.contains(at));
     }
 }
 
@@ -85,8 +94,8 @@ impl Log {
         let mut removed = false;
         let flushed = self.flushed;
         // The process before may have ended without syncing these, and a flush of this one vouches for them.
-        let unsynced = || found.iter().copied().filter(|at| *at > flushed);
-        let torn = if clean { None } else { self.first_unsound(unsynced())? };
+        let unsynced = || found.iter().copied().filter(|at| !clean && *at >= flushed);
+        let torn = self.first_unsound(unsynced())?;
         for &at in found.iter().rev() {
             let of_segment = self.segments.binary_search_by_key(&at, |s| s.base).is_ok();
             if from.is_some() && of_segment {
@@ -304,23 +313,46 @@ impl Log {
         self.snapshots.bytes_since = 0;
         for index in first..self.segments.len() {
             let segment = &self.segments[index];
-            let (base, size) = (segment.base, segment.size);
+            let (base, end, size) = (segment.base, segment.end, segment.size);
             let position = if index == first { position } else { 0 };
             if index > first {
                 self.write_snapshot(base);
             }
-            if position >= size {
+            let below = index + 1 < self.segments.len() && end <= self.log_start;
+            if position >= size && !below {
                 continue;
             }
-            let path = path_of(&self.dir, base, "log");
-            let file = self.segments[index].any_file(&self.dir)?;
-            let mut walk = Walk::new(&file, size, position, CHUNK_BYTES);
-            while let Step::Batch(_, header) = walk.next().at("read", &path)? {
-                self.producers.note(&header);
+            let read_to = self.note_batches(index, position, below)?;
+            if below && read_to != Some(end) {
+                // What is torn there may be what a producer wrote last: known by an older batch it could not go on.
+                self.producers.clear();
             }
             self.snapshots.bytes_since += size - position;
         }
         Ok(())
+    }
+
+    /// Takes note of the batches of a segment from `position` on; `check`: up to the first that is damaged, for what lies
+    /// below the log start, where opening a log checks nothing. Returns the offset after the last.
+    fn note_batches(
+        &mut self,
+        index: usize,
+        position: u64,
+        check: bool,
+    ) -> Result<Option<i64>, LogError> {
+        let segment = &self.segments[index];
+        let path = path_of(&self.dir, segment.base, "log");
+        let file = segment.any_file(&self.dir)?;
+        let mut walk = Walk::new(&file, segment.size, position, CHUNK_BYTES);
+        let mut read_to = None;
+        while let Step::Batch(at, header) = walk.next().at("read", &path)? {
+            if check && walk.crc(at, &header).at("read", &path)? != header.crc {
+                break;
+            }
+            self.producers.note(&header);
+            read_to = Some(header.next_offset());
+        }
+        Ok(read_to)
     }
 
     /// The batch boundary at or before which the last `tail_bytes` begin.
@@ -358,9 +390,35 @@ fn read_rows(path: &Path) -> io::Result<Option<Vec<ProducerBatch>>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::flush::FlushStep;
     use crate::testing::{BatchBuilder, TempDir};
-    use crate::{LogConfig, LogDir};
+    use crate::{Log, LogConfig, LogDir};
     use barnabas_types::{LeaderEpoch, Offset, TopicId, TopicName, TopicPartition};
+
+    #[test]
+    fn a_flush_vouches_for_no_snapshot_that_was_written_after_it_began() {
+        let temp = TempDir::new("producers-flush");
+        let dir = LogDir::lock(temp.path()).unwrap();
+        dir.begin_under("boot-1").unwrap();
+        let tp = TopicPartition { topic: TopicName::new("t").unwrap(), partition: 0 };
+        let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
+        let append = |log: &mut Log, at: i64| {
+            let mut batch = BatchBuilder::new().record(&[1; 60]).producer(at, 0, 0).build();
+            log.append(&mut batch, Offset(at), LeaderEpoch(1)).unwrap();
+        };
+        let mut log = dir.open(&tp, TopicId([7; 16]), config).unwrap();
+        append(&mut log, 0);
+        let FlushStep::Sync(plan) = log.flush_plan().unwrap() else { panic!("appended") };
+        append(&mut log, 1);
+        log.flush_done(&plan, plan.run()).unwrap();
+        assert_eq!((log.flushed(), log.snapshots.unsynced()), (Offset(1), &[1][..]));
+        drop(log);
+        // Nor does the next process take it for synced because it lies at the end of what was flushed.
+        let mut log = dir.open(&tp, TopicId([7; 16]), config).unwrap();
+        assert_eq!((log.flushed(), log.snapshots.unsynced()), (Offset(1), &[1][..]));
+        log.flush().unwrap();
+        assert_eq!(log.snapshots.unsynced(), []);
+    }
 
     #[test]
     fn without_a_snapshot_only_the_end_of_the_log_is_read() {

@@ -8,7 +8,7 @@ use crate::compaction::finish_swaps;
 use crate::disk::Folder;
 use crate::error::{At as _, LogError};
 use crate::files::remove_if_there;
-use crate::segment::{Segment, path_of, remove_segment};
+use crate::segment::{Segment, path_of};
 
 /// The segments of a directory.
 pub(super) struct Listed {
@@ -74,17 +74,13 @@ pub(super) fn list(dir: &Folder) -> Result<Listed, LogError> {
 }
 
 impl Listed {
-    /// Removes the segments wholly below the log start: taken out of the log before, or about to be (R32).
-    pub(super) fn remove_below(&mut self, dir: &Folder, log_start: i64) -> Result<(), LogError> {
+    /// Takes out the segments wholly below the log start: out of the log before, or about to be (R32).
+    pub(super) fn take_below(&mut self, log_start: i64) -> Vec<Segment> {
         let below = self.segments.partition_point(|s| s.end <= log_start);
         // The last one's end is not known yet.
         let below = below.min(self.segments.len().saturating_sub(1));
-        for segment in self.segments.drain(..below) {
-            remove_segment(dir, segment.base)?;
-            self.removed = true;
-        }
         self.indexed.drain(..below);
-        Ok(())
+        self.segments.drain(..below).collect()
     }
 
     /// A sealed segment below the scan whose indexes are gone gets new ones; its batches are not checked.

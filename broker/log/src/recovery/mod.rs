@@ -78,6 +78,9 @@ impl Noted {
 
 /// What an opened log consists of.
 pub(crate) struct Opened {
+    /// Wholly below the log start, oldest first, as they lie there. They are to go once it is known what they say of
+    /// producers: the snapshot behind them may not have survived.
+    pub(crate) below: Vec<Segment>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) tail: Tail,
     pub(crate) epochs: LeaderEpochs,
@@ -97,9 +100,9 @@ pub(crate) fn open(
 ) -> Result<Opened, LogError> {
     let noted_start = noted.log_start.unwrap_or_default().0;
     let mut listed = list::list(dir)?;
-    listed.remove_below(dir, noted_start)?;
+    let mut below = listed.take_below(noted_start);
     // What was made before an unclean stop may never have been synced.
-    let mut names_changed = listed.removed || noted.start != Start::Clean;
+    let mut names_changed = listed.removed || !below.is_empty() || noted.start != Start::Clean;
     if listed.segments.is_empty() {
         listed.segments.push(Segment::create(dir, noted_start)?);
         names_changed = true;
@@ -132,7 +135,7 @@ pub(crate) fn open(
     let found = read_epochs(dir)?;
     let epochs = if end < log_start {
         // All that is left was deleted already. The log start never goes back (R32).
-        while let Some(segment) = segments.pop() {
+        while let Some(segment) = segments.pop().or_else(|| below.pop()) {
             remove_segment(dir, segment.base)?;
         }
         segments.push(Segment::create(dir, log_start)?);
@@ -156,7 +159,7 @@ pub(crate) fn open(
         write_epochs(dir, &epochs)?;
         names_changed = true;
     }
-    Ok(Opened { segments, tail, epochs, log_start, recovery, names_changed, snapshots })
+    Ok(Opened { below, segments, tail, epochs, log_start, recovery, names_changed, snapshots })
 }
 
 /// The log ends at `end`: is that below what it is known to have reached?

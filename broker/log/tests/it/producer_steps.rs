@@ -256,7 +256,9 @@ fn run(seed: u64, steps: u32, step: fn(&mut Run)) -> Run {
 
 #[test]
 fn e1_the_last_batches_of_each_producer_are_known_whatever_happens() {
-    for seed in [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x1B03_7387_12FA_D5C9] {
+    for seed in
+        [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x1B03_7387_12FA_D5C9, 0x2545_F491_4F6C_DD1D]
+    {
         assert!(run(seed, 800, Run::step).power_cuts > 20);
     }
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barnabas_log::testing::BatchBuilder;
-use barnabas_log::{Admission, BatchHeader, Log, LogConfig, ProducerBatch, stamp};
+use barnabas_log::testing::{BatchBuilder, Forgetting, TempDir};
+use barnabas_log::{Admission, BatchHeader, Log, LogConfig, LogDir, ProducerBatch, stamp};
 use barnabas_types::{LeaderEpoch, Offset};
 
-use crate::world::{TINY, World, append as append_plain, copy_dir, read_all, segment_files};
+use crate::world::{
+    ID, TINY, World, append as append_plain, copy_dir, read_all, segment_files, tp,
+};
 
 fn batch(id: i64, epoch: i16, sequence: i32, records: usize) -> Vec<u8> {
     let builder = (0..records).fold(BatchBuilder::new().timestamp(1000), |b, _| b.record(&[1; 60]));
@@ -144,6 +146,76 @@ fn e3_a_producer_outlives_its_records() {
         let (_dir, log) = world.start();
         assert_eq!(log.log_start().0, kept[0]);
         assert_eq!(rows(&log), before, "{name}");
+    }
+}
+
+/// All of a log is deleted, then it rolls, and a loss of power takes the new snapshot: what is left of it is below its start.
+#[test]
+fn e3_opening_reads_what_lies_below_the_log_start_before_it_goes() {
+    let world = World::new("snapshots", TINY);
+    let (dir, mut log) = world.start();
+    append(&mut log, 1, 0, 0, 1);
+    append(&mut log, 2, 3, 0, 2);
+    log.flush().unwrap();
+    assert!(log.advance_log_start(log.log_end()));
+    dir.write_log_starts().unwrap();
+    let _ = log.detach_below_start().remove().unwrap();
+    let before = rows(&log);
+    while log.segment_count() == 1 {
+        append_plain(&mut log, 1, 100, 1);
+    }
+    assert_eq!(rows(&log), before);
+    drop((log, dir));
+    let (base, lost) = snapshots(&world.partition()).pop().unwrap();
+    fs::write(&lost, b"").unwrap();
+    // A batch below the start that is damaged may be a producer's last.
+    let torn = World::new("snapshots-torn", TINY);
+    copy_dir(world.path(), torn.path());
+    let oldest = torn.segment(0);
+    let mut bytes = fs::read(&oldest).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&oldest, bytes).unwrap();
+
+    let (dir, log) = world.start();
+    assert_eq!((log.log_start().0, rows(&log)), (base, before.clone()));
+    assert_eq!(bases(&world.partition()), [base], "what is below goes nevertheless");
+    drop((log, dir));
+    let (_dir, log) = world.start();
+    assert_eq!(rows(&log), before, "the snapshot was written anew");
+    let (_dir, log) = torn.start();
+    assert_eq!(rows(&log), [], "better none than an older one");
+}
+
+/// Of a segment that goes only the snapshot behind it says what it held, so that is durable before.
+#[test]
+fn e3_a_snapshot_is_durable_before_the_segments_that_it_tells_of_go() {
+    for seed in 0..40 {
+        let temp = TempDir::in_memory("snapshots-durable");
+        let forgetting = Forgetting::new(temp.path());
+        let start = || {
+            let dir = LogDir::lock_on(forgetting.disk(), temp.path()).unwrap();
+            dir.begin_under("boot-1").unwrap();
+            let log = dir.open(&tp("t"), ID, TINY).unwrap();
+            (dir, log)
+        };
+        let (dir, mut log) = start();
+        append(&mut log, 1, 0, 0, 1);
+        append(&mut log, 2, 3, 0, 2);
+        log.flush().unwrap();
+        let kept = log.log_end();
+        while log.segment_count() == 1 {
+            append_plain(&mut log, 1, 100, 1);
+        }
+        let before = rows(&log);
+        // No flush since the roll: the high watermark may be ahead of what is flushed here.
+        assert!(log.advance_log_start(kept));
+        dir.write_log_starts().unwrap();
+        assert!(log.detach_below_start().remove().unwrap() > 0);
+        drop((log, dir));
+        forgetting.power_cut(seed);
+        let (_dir, log) = start();
+        assert_eq!(rows(&log), before, "seed {seed}");
     }
 }
 
