@@ -53,6 +53,8 @@ struct State {
     paused: bool,
     /// It does not read until nothing is owed on this connection: wake it then.
     wakes_when_clear: bool,
+    /// No further request may begin before this slot is finished.
+    barrier: Option<Slot>,
 }
 
 /// Requests in flight on one connection; beyond it the socket is not read.
@@ -62,7 +64,14 @@ const UNSENT_BYTES_MAX: usize = 8 << 20;
 
 impl State {
     fn has_room(&self) -> bool {
-        self.slots.len() < IN_FLIGHT_MAX && self.unsent_bytes + self.held_bytes < UNSENT_BYTES_MAX
+        self.slots.len() < IN_FLIGHT_MAX
+            && self.unsent_bytes + self.held_bytes < UNSENT_BYTES_MAX
+            && self.barrier.is_none_or(|slot| self.is_finished(slot))
+    }
+
+    fn is_finished(&self, slot: Slot) -> bool {
+        let index = slot.0.checked_sub(self.head).and_then(|i| usize::try_from(i).ok());
+        index.is_none_or(|index| self.slots.get(index).is_none_or(Option::is_some))
     }
 
     /// An answer is owed or not wholly sent.
@@ -146,6 +155,7 @@ impl Out {
             budget,
             paused: false,
             wakes_when_clear: false,
+            barrier: None,
         };
         Self { wake: Notify::new(), state: Mutex::new(state) }
     }
@@ -167,6 +177,11 @@ impl Out {
         let slot = state.head + state.slots.len() as u64;
         state.slots.push_back(None);
         Slot(slot)
+    }
+
+    /// No further request is taken before this answer is finished: its request changes what the next one may read.
+    pub(super) fn finish_before_more(&self, slot: Slot) {
+        self.lock().barrier = Some(slot);
     }
 
     /// Finishes an answer (no bytes: a request without an answer, acks=0). Sends nothing; see [`Out::flush`].
@@ -399,6 +414,26 @@ mod tests {
             out.flush();
             assert_eq!(is_woken().await, wakes);
         }
+    }
+
+    #[tokio::test]
+    async fn behind_a_barrier_no_request_is_taken_until_its_answer_is_there() {
+        let (server, _client) = pair().await;
+        let out = Arc::new(Out::new(server));
+        let (earlier, change) = (out.reserve(), out.reserve());
+        out.finish_before_more(change);
+        assert!(!out.may_take());
+        out.complete(earlier, vec![Bytes::from_static(b"a")]);
+        out.flush();
+        assert!(!out.may_take(), "the change itself is still under way");
+        let other = out.clone();
+        tokio::join!(out.woken(), async move {
+            other.complete(change, vec![Bytes::from_static(b"b")]);
+            other.flush();
+        });
+        assert!(out.may_take());
+        let next = out.reserve();
+        assert!(out.may_take(), "request {next:?} is no change: it holds nobody up");
     }
 
     #[tokio::test]

@@ -272,6 +272,9 @@ impl Connection {
         Ok(())
     }
 
+    /// Produces, fetches and what is answered at once are handled as they come. A request that changes something else is over
+    /// before the next one begins, as in Kafka, where a connection has one request at a time: clients rely on it, by sending
+    /// DeleteRecords and ListOffsets, or OffsetCommit and OffsetFetch, back to back.
     fn handle(
         &mut self,
         frame: &barnabas_wire::RequestFrame,
@@ -295,10 +298,16 @@ impl Connection {
         match kafka::handle(&context, request, flush)? {
             Handled::Answered(answer) => self.out.complete(slot, answer),
             Handled::Pieces(answer) => self.out.complete_pieces(slot, answer),
-            Handled::Later => {}
+            Handled::Later => self.out.finish_before_more(slot),
             Handled::Produce(wait) => self.produces.push(wait),
             Handled::Fetch(fetch) => self.fetches.push(fetch),
-            Handled::Group(wait) => self.groups.push(wait),
+            Handled::Group(wait) => {
+                // Those wait for other members; were the socket not read meanwhile, nobody would see that the client is gone.
+                if !matches!(frame.key, ApiKey::JoinGroup | ApiKey::SyncGroup) {
+                    self.out.finish_before_more(slot);
+                }
+                self.groups.push(wait);
+            }
         }
         Ok(())
     }
