@@ -174,6 +174,16 @@ async fn what_a_producer_loses_and_repeats_and_what_ends_it() -> Outcome<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_consumer_loses_and_repeats_and_what_ends_it() -> Outcome<()> {
     let lab = Lab::start().await?;
+    let said = lab.run("auto-commit")?;
+    assert!(
+        numbers(&said, "auto: records 1000, results")[0] < 1000,
+        "committed and never processed"
+    );
+
+    let said = lab.run("manual-commit")?;
+    let done = numbers(&said, "manual: records 1000, results");
+    assert!(done[0] > 1000 && done[1] == 1000, "nothing lost, a batch repeated: {done:?}");
+
     let said = lab.run("own-offsets")?;
     assert_eq!(numbers(&said, "own offsets: records 1000, results"), [1000, 1000]);
     Ok(())
@@ -186,5 +196,5 @@ fn every_block_with_a_name_is_run() {
     for name in &names {
         assert!(source.contains(&format!("run(\"{name}\")")), "no test runs the block {name}");
     }
-    assert!(names.len() >= 7, "{names:?}");
+    assert!(names.len() >= 9, "{names:?}");
 }
