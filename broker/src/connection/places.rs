@@ -16,6 +16,8 @@ use super::out::Out;
 pub(super) const PROBATION_MAX: usize = 32;
 /// How long they have for that.
 pub(super) const PROBATION: Duration = Duration::from_secs(2);
+/// Connections for each broker that may follow: the one in use, and what is left of earlier ones until that is noticed.
+const FOLLOWER_CONNECTIONS_MAX: usize = 8;
 /// Least time between two log lines about refused connections.
 const REFUSED_EVERY: Duration = Duration::from_secs(10);
 /// Share of the process's file descriptors that connections may have; the rest is for logs, the other ports and ZooKeeper.
@@ -276,6 +278,11 @@ impl Place {
         self.kind == Kind::Probation
     }
 
+    /// Whether it is spared the limits of clients.
+    pub(super) fn is_followers(&self) -> bool {
+        self.kind == Kind::Follower
+    }
+
     /// The first request is a client's: there was no place for one.
     pub(super) fn refuse(&self) {
         let met = match self.places.lock().clients >= self.places.max() {
@@ -285,12 +292,15 @@ impl Place {
         self.places.refused(self.address, met);
     }
 
-    /// It is a follower's connection.
-    pub(super) fn becomes_followers(&mut self) {
-        if self.kind == Kind::Follower {
+    /// It is a follower's connection, if so many brokers may have one more; otherwise it stays what it was.
+    pub(super) fn becomes_followers(&mut self, brokers: usize) {
+        if self.is_followers() {
             return;
         }
         let mut taken = self.places.lock();
+        if taken.followers >= brokers * FOLLOWER_CONNECTIONS_MAX {
+            return;
+        }
         taken.uncount(self.kind, self.address);
         self.kind = Kind::Follower;
         taken.count(self.kind, self.address);
@@ -354,7 +364,7 @@ mod tests {
             (0..PROBATION_MAX).map(|_| places.take(ip(7)).unwrap()).collect();
         assert!(places.take(ip(7)).is_none());
         assert_eq!(places.counts().refused, 1);
-        waiting[0].becomes_followers();
+        waiting[0].becomes_followers(3);
         let counts = places.counts();
         assert_eq!((counts.clients, counts.followers), (4, 1));
         assert!(places.take(ip(7)).is_some_and(|place| place.is_on_probation()));
@@ -366,9 +376,22 @@ mod tests {
     fn a_client_that_turns_out_to_be_a_follower_gives_its_place_back() {
         let places = Places::new(limits(), || 1 << 20);
         let mut place = places.take(ip(1)).unwrap();
-        place.becomes_followers();
-        place.becomes_followers();
+        place.becomes_followers(3);
+        place.becomes_followers(3);
         assert_eq!((places.counts().clients, places.counts().followers), (0, 1));
+    }
+
+    #[test]
+    fn whoever_says_that_it_follows_is_counted_once_the_brokers_have_their_connections() {
+        let limits = ConnectionLimits { max: 1_000, per_ip_max: 1_000, ..limits() };
+        let places = Places::new(limits, || 1 << 20);
+        let mut taken: Vec<Place> = (0..20).map(|_| places.take(ip(1)).unwrap()).collect();
+        taken.iter_mut().for_each(|place| place.becomes_followers(2));
+        let counts = places.counts();
+        assert_eq!((counts.clients, counts.followers), (4, 16));
+        let mut alone = places.take(ip(1)).unwrap();
+        alone.becomes_followers(0);
+        assert_eq!(places.counts().clients, 5, "no broker is known that could follow");
     }
 
     #[test]
@@ -389,7 +412,7 @@ mod tests {
             connections.push((place, out, client));
         }
         connections[1].1.reserve();
-        connections[2].0.becomes_followers();
+        connections[2].0.becomes_followers(3);
         let began = Instant::now();
         while places.end_idle() == 0 {
             assert!(began.elapsed() < Duration::from_secs(10));

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barnabas_types::BrokerId;
 use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, peek, split};
 use bytes::BytesMut;
 use tokio::net::TcpStream;
@@ -291,7 +292,9 @@ impl Connection {
             client_id: frame.client_id.as_deref(),
         };
         if let Request::ReplicaFetch(fetch) = request {
-            self.place.becomes_followers();
+            if !self.place.is_followers() {
+                self.follows(fetch.follower)?;
+            }
             let session = self.session.get_or_insert_with(|| ReplicaSession::new(self.out.clone()));
             return session.request(&self.node, fetch, slot, frame.correlation_id, flush);
         }
@@ -308,6 +311,22 @@ impl Connection {
                 }
                 self.groups.push(wait);
             }
+        }
+        Ok(())
+    }
+
+    /// The client says that it is this follower. That is not proven yet, so only what registered brokers need is spared the
+    /// limits of clients.
+    fn follows(&mut self, follower: BrokerId) -> Result<(), String> {
+        let image = self.node.view.image();
+        if image.brokers.contains_key(&follower) {
+            self.place.becomes_followers(image.brokers.len());
+        }
+        if self.place.is_on_probation() {
+            self.place.refuse();
+            return Err(format!(
+                "there is no place for one more connection of follower {follower}"
+            ));
         }
         Ok(())
     }
