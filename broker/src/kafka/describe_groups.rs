@@ -1,5 +1,6 @@
 //! DescribeGroups (key 15), versions 0 to 5: KIP-345 (instance ids, from 4). A group that is not known is "Dead", as in Kafka.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use barnabas_group::{Described, GroupError, GroupState};
@@ -18,7 +19,7 @@ pub(super) async fn handle(
     version: i16,
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    let ids: Vec<Arc<str>> = request.groups.iter().map(shared).collect();
+    let ids = asked(&request);
     drop(request);
     let mut response = DescribeGroupsResponse::default();
     for id in ids {
@@ -32,6 +33,12 @@ pub(super) async fn handle(
         response.groups.push(group(version, &id, described));
     }
     response
+}
+
+/// The groups asked for, each once: a small request that repeats a large group must not have a huge answer.
+fn asked(request: &DescribeGroupsRequest) -> Vec<Arc<str>> {
+    let mut seen = BTreeSet::new();
+    request.groups.iter().filter(|id| seen.insert(id.as_str())).map(shared).collect()
 }
 
 fn group(
@@ -71,6 +78,13 @@ mod tests {
     use barnabas_group::DescribedMember;
     use barnabas_wire::reply;
     use bytes::Bytes;
+
+    #[test]
+    fn a_group_that_is_named_often_is_described_once() {
+        let mut request = DescribeGroupsRequest::default();
+        request.groups = ["b", "a", "b", "a", "c"].map(Into::into).to_vec();
+        assert_eq!(asked(&request), ["b", "a", "c"].map(Arc::from));
+    }
 
     #[test]
     fn every_answer_can_be_written_at_every_version() {

@@ -1,5 +1,7 @@
 //! DescribeProducers (key 61), version 0: KIP-664. The idempotent producers that a partition's leader remembers.
 
+use std::collections::BTreeSet;
+
 use barnabas_wire::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -13,11 +15,14 @@ pub(super) fn handle(
     request: &DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let mut response = DescribeProducersResponse::default();
+    // Each partition once: a small request that repeats one with many producers must not have a huge answer.
+    let mut seen = BTreeSet::new();
     for topic in &request.topics {
         let mut entry = TopicResponse::default();
         entry.name = topic.name.clone();
-        let of = |index: &i32| partition(context.node, topic.name.as_str(), *index);
-        entry.partitions = topic.partition_indexes.iter().map(of).collect();
+        let name = topic.name.as_str();
+        let once = topic.partition_indexes.iter().filter(|index| seen.insert((name, **index)));
+        entry.partitions = once.map(|index| partition(context.node, name, *index)).collect();
         response.topics.push(entry);
     }
     response

@@ -4,7 +4,7 @@
 //! Answered from the controller's last push, also while no controller can be reached; what is not there and may be created is
 //! created first (`auto_create`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::{
     BrokerId, BrokerImage, ClusterImage, Condition, Partition, TopicId, TopicImage, TopicName,
@@ -60,7 +60,15 @@ fn respond(
     response.brokers = image.brokers.iter().map(|(id, broker)| listed(*id, broker)).collect();
     response.topics = match asked_topics(version, request) {
         None => image.topics.iter().map(|(name, topic)| described(image, name, topic)).collect(),
-        Some(asked) => asked.iter().map(|asked| one((image, told), version, asked)).collect(),
+        Some(asked) => {
+            let ids = names_by_id(image, asked);
+            // Each once, as in Kafka: a small request that repeats a large topic must not have a huge answer.
+            let mut seen = BTreeSet::new();
+            let once = asked.iter().filter(|asked| {
+                seen.insert((asked.name.as_ref().map(StrBytes::as_str), asked.topic_id.to_bytes()))
+            });
+            once.map(|asked| one((image, told, &ids), version, asked)).collect()
+        }
     };
     if request.include_topic_authorized_operations && version >= TOPIC_OPERATIONS_VERSION {
         for topic in response.topics.iter_mut().filter(|topic| topic.error_code == 0) {
@@ -101,13 +109,23 @@ fn asked_topics(version: i16, request: &MetadataRequest) -> Option<&[MetadataReq
     request.topics.as_deref().filter(|topics| version > 0 || !topics.is_empty())
 }
 
+type NamesById<'a> = BTreeMap<TopicId, &'a TopicName>;
+
+/// The names of all topics if some are asked for by id: one look at each topic, however many ids there are.
+fn names_by_id<'a>(image: &'a ClusterImage, asked: &[MetadataRequestTopic]) -> NamesById<'a> {
+    if asked.iter().all(|asked| asked.name.is_some()) {
+        return NamesById::new();
+    }
+    image.topics.iter().map(|(name, topic)| (topic.incarnation.topic_id, name)).collect()
+}
+
 fn one(
-    (image, told): (&ClusterImage, &BTreeMap<TopicName, Condition>),
+    (image, told, ids): (&ClusterImage, &BTreeMap<TopicName, Condition>, &NamesById<'_>),
     version: i16,
     asked: &MetadataRequestTopic,
 ) -> MetadataResponseTopic {
     let Some(name) = &asked.name else {
-        return by_id(image, version, asked.topic_id);
+        return by_id(image, ids, version, asked.topic_id);
     };
     let found = TopicName::new(name.as_str())
         .map_err(|error| Condition::InvalidTopic(error.to_string()))
@@ -118,10 +136,14 @@ fn one(
     found.unwrap_or_else(|condition| refused(Some(name.clone()), asked.topic_id, &condition))
 }
 
-fn by_id(image: &ClusterImage, version: i16, id: Uuid) -> MetadataResponseTopic {
-    let wanted = TopicId(id.to_bytes());
-    let found = image.topics.iter().find(|(_, topic)| topic.incarnation.topic_id == wanted);
-    match found {
+fn by_id(
+    image: &ClusterImage,
+    ids: &NamesById<'_>,
+    version: i16,
+    id: Uuid,
+) -> MetadataResponseTopic {
+    let name = ids.get(&TopicId(id.to_bytes()));
+    match name.and_then(|name| image.topics.get_key_value(*name)) {
         Some((name, topic)) if !id.is_zero() => described(image, name, topic),
         _ => {
             // Before version 12 the answer has no way to leave the name out.
@@ -178,7 +200,6 @@ mod tests {
         TopicPartition,
     };
     use barnabas_wire::reply;
-    use std::collections::BTreeSet;
 
     fn image() -> ClusterImage {
         let broker = |id: i32| {
@@ -252,6 +273,16 @@ mod tests {
                 reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
             }
         }
+    }
+
+    #[test]
+    fn a_topic_that_is_named_often_is_described_once() {
+        let response = ask(12, Some(vec![named("orders"); 1000]));
+        assert_eq!(response.topics.len(), 1);
+        let topics = [with_id([5; 16]), with_id([6; 16]), named("absent"), with_id([5; 16])];
+        let response = ask(12, Some([topics.clone(), topics].concat()));
+        let codes: Vec<_> = response.topics.iter().map(|topic| topic.error_code).collect();
+        assert_eq!(codes, [0, 100, 3]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! OffsetFetch (key 9), versions 1 to 9: all offsets of a group (from 2), KIP-320 (leader epochs, from 5), KIP-447 (stable
 //! offsets, from 7), KIP-709 (several groups, from 8).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barnabas_group::{CommittedOffset, GroupError, Groups, OffsetRead};
@@ -50,24 +51,39 @@ pub(super) async fn handle(
     respond(version, groups)
 }
 
-/// The two forms of the request as one list. Names are copied, so that the request's frame can go.
+/// The two forms of the request as one list, in which each group and of it each partition is named once: a small
+/// request that repeats what has much to tell must not have a huge answer. Names are copied, so that the request's
+/// frame can go.
 fn asked(version: i16, request: &OffsetFetchRequest) -> Vec<Asked> {
-    let topic = |name: &StrBytes, partitions: &Vec<i32>| (shared(name), partitions.clone());
     if version < GROUPS_VERSION {
         let topics = request.topics.as_ref();
-        let topics =
-            topics.map(|t| t.iter().map(|t| topic(&t.name, &t.partition_indexes)).collect());
+        let topics = topics.map(|t| once(t.iter().map(|t| (&t.name, &t.partition_indexes[..]))));
         return vec![Asked { group_id: shared(&request.group_id), topics }];
     }
-    let one =
-        |group: &barnabas_wire::messages::offset_fetch_request::OffsetFetchRequestGroup| Asked {
-            group_id: shared(&group.group_id),
-            topics: group
-                .topics
-                .as_ref()
-                .map(|t| t.iter().map(|t| topic(&t.name, &t.partition_indexes)).collect()),
-        };
-    request.groups.iter().map(one).collect()
+    let mut by_group = BTreeMap::<&str, Vec<usize>>::new();
+    for (index, group) in request.groups.iter().enumerate() {
+        by_group.entry(group.group_id.as_str()).or_default().push(index);
+    }
+    let of_group = |group_id: &StrBytes| {
+        let named = by_group.remove(group_id.as_str())?;
+        let topics = named.iter().map(|index| request.groups[*index].topics.as_ref());
+        let topics: Option<Vec<_>> = topics.collect();
+        let topics = topics.map(|all| {
+            once(all.into_iter().flatten().map(|t| (&t.name, &t.partition_indexes[..])))
+        });
+        Some(Asked { group_id: shared(group_id), topics })
+    };
+    request.groups.iter().map(|group| &group.group_id).filter_map(of_group).collect()
+}
+
+/// Topics and their partitions, without those that were there before.
+fn once<'a>(topics: impl Iterator<Item = (&'a StrBytes, &'a [i32])>) -> Vec<(Arc<str>, Vec<i32>)> {
+    let mut seen = BTreeSet::new();
+    let of_topic = |(name, partitions): (&'a StrBytes, &'a [i32])| {
+        let new = partitions.iter().filter(|index| seen.insert((name.as_str(), **index)));
+        (shared(name), new.copied().collect())
+    };
+    topics.map(of_topic).collect()
 }
 
 fn read(groups: &Groups, asked: &Asked) -> Vec<(Arc<str>, Vec<Fetched>)> {
@@ -177,7 +193,37 @@ fn of_request(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barnabas_wire::messages::offset_fetch_request::{
+        OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+    };
     use barnabas_wire::reply;
+
+    #[test]
+    fn what_is_named_often_is_told_once() {
+        let topic = |name: &str, partitions: &[i32]| {
+            let mut topic = OffsetFetchRequestTopics::default();
+            (topic.name, topic.partition_indexes) = (name.into(), partitions.to_vec());
+            topic
+        };
+        let group = |id: &str, topics| {
+            let mut group = OffsetFetchRequestGroup::default();
+            (group.group_id, group.topics) = (id.into(), topics);
+            group
+        };
+        let mut request = OffsetFetchRequest::default();
+        request.groups = vec![
+            group("g", Some(vec![topic("t", &[1, 0, 1]), topic("s", &[0])])),
+            group("all", None),
+            group("g", Some(vec![topic("t", &[0, 2])])),
+            group("all", Some(vec![topic("t", &[0])])),
+            group("all", None),
+        ];
+        let asked: Vec<_> =
+            asked(8, &request).into_iter().map(|a| (a.group_id.to_string(), a.topics)).collect();
+        let topics: Vec<(Arc<str>, Vec<i32>)> =
+            vec![("t".into(), vec![1, 0]), ("s".into(), vec![0]), ("t".into(), vec![2])];
+        assert_eq!(asked, [("g".to_owned(), Some(topics)), ("all".to_owned(), None)]);
+    }
 
     #[test]
     fn every_answer_can_be_written_at_every_version_and_errors_are_where_the_version_has_them() {
