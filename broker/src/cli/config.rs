@@ -75,6 +75,8 @@ fn describe(whose: &Whose, all: bool, mut asking: Asking) -> Result<(), CliError
     let rows: Vec<Value> = answer.settings.iter().filter(shown).map(row).collect();
     if asking.json {
         print_json(&Value::Array(rows));
+    } else if rows.is_empty() {
+        say!("no settings are stored");
     } else {
         say!("{}", table(&["name", "value", "source", "read_only"], &rows).trim_end());
     }

@@ -129,7 +129,9 @@ impl ElectArgs {
                 && topic.is_some_and(|t| t.partitions.iter().all(|p| p.index != *index))
             {
                 let name = printable(name);
-                return Err(CliError::Refused(format!("topic '{name}' has no partition {index}")));
+                return Err(CliError::Refused(format!(
+                    "topic '{name}' has no partition {index}; `barnabas topic describe` shows those it has"
+                )));
             }
         }
         Ok(found)
@@ -154,7 +156,7 @@ impl ElectArgs {
 }
 
 /// `TOPIC` or `TOPIC:PARTITION`; a topic's name has no colon.
-fn topic_or_partition(text: &str) -> Result<(String, Option<i32>), String> {
+pub(super) fn topic_or_partition(text: &str) -> Result<(String, Option<i32>), String> {
     match text.split_once(':') {
         None => Ok((text.to_owned(), None)),
         Some((topic, index)) => match index.parse() {

@@ -133,7 +133,7 @@ fn show_results(results: &[ReassignmentResult], json: bool) {
         let (topic, partition) = (printable(&result.topic), result.partition);
         match &result.failure {
             _ if json && !is_failed(result) => {}
-            None => say!("topic '{topic}' partition {partition}: stored"),
+            None => say!("topic '{topic}' partition {partition}: on its way"),
             Some(_) if !is_failed(result) => {
                 say!("topic '{topic}' partition {partition}: its reassignment is over already");
             }

@@ -135,6 +135,8 @@ fn list(asking: &Asking) -> Result<(), CliError> {
     let rows: Vec<Value> = topics.iter().map(summary).collect();
     if asking.json {
         print_json(&Value::Array(rows));
+    } else if rows.is_empty() {
+        say!("no topics");
     } else {
         let columns = ["name", "partitions", "replication_factor", "offline", "under_replicated"];
         say!("{}", table(&columns, &rows).trim_end());
@@ -151,6 +153,9 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
         let cluster = &answer.cluster_settings;
         print_json(&answer.topics.iter().map(|topic| full(topic, cluster)).collect());
         return Ok(());
+    }
+    if answer.topics.is_empty() {
+        say!("no topics");
     }
     for (i, topic) in answer.topics.iter().enumerate() {
         let value = full(topic, &answer.cluster_settings);

@@ -17,6 +17,7 @@ use crate::controller_api::{
     AlterConfig, AlteredConfig, ConfigWrite, Effects, RequestId, WriteId, WriteOutcome,
 };
 use crate::drain::unregistered;
+use crate::topics::check_cleanup;
 
 /// Most changes of the settings of one topic or broker that wait for an earlier one.
 const CONFIG_WAITERS_MAX: usize = 16;
@@ -185,6 +186,10 @@ impl Controller {
         let topic = self.topics.get(name).ok_or(Condition::UnknownTopicOrPartition)?;
         let (overrides, config) =
             altered(Naming::Topic, &self.topic_defaults, &stored, *replace, changes)?;
+        // What was so before is no fault of this change.
+        if config.cleanup != topic.config.cleanup {
+            check_cleanup(name, &config)?;
+        }
         if let Some((min, rf)) = unwritable(topic, &config) {
             return Err(Condition::InvalidConfig(format!(
                 "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \

@@ -40,6 +40,7 @@ impl Controller {
             .check_name(&topic.name)
             .and_then(|()| from_overrides(&self.topic_defaults, &topic.overrides))
             .and_then(|config| {
+                check_cleanup(&topic.name, &config)?;
                 let assignment = self.assignment(&topic, &config)?;
                 self.check_draining(&assignment, config.min_insync_replicas)?;
                 Ok(assignment)
@@ -440,4 +441,14 @@ fn check_partitions(partitions: i64) -> Result<(), Condition> {
 
 pub(crate) fn length(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+/// Retention by age would take the brokers' own state away, for instance what groups have committed.
+pub(crate) fn check_cleanup(name: &TopicName, config: &TopicConfig) -> Result<(), Condition> {
+    if name.is_internal() && (config.cleanup.delete || !config.cleanup.compact) {
+        return Err(Condition::InvalidConfig(format!(
+            "the brokers keep their own state in '{name}', and old records of it must not go: its cleanup.policy has to be compact"
+        )));
+    }
+    Ok(())
 }

@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use barnabas_controller_core::{
-    ControllerEvent, CreateTopic, CreateTopicAnswer, Effects, PARTITIONS_PER_CREATE_MAX, Snapshot,
-    TopicWrite, WriteId, WriteOutcome,
+    AlterConfig, ControllerEvent, CreateTopic, CreateTopicAnswer, Effects,
+    PARTITIONS_PER_CREATE_MAX, Snapshot, TopicWrite, WriteId, WriteOutcome,
 };
-use barnabas_types::{BrokerEpoch, Condition, LeaderEpoch, PartitionEpoch, TopicId};
+use barnabas_types::topic_config::SettingChange;
+use barnabas_types::{BrokerEpoch, Condition, ConfigEntity, LeaderEpoch, PartitionEpoch, TopicId};
 use common::*;
 
 fn cluster(of: &[(i32, i64)]) -> Term {
@@ -223,9 +224,28 @@ fn r29_a_deletion_does_not_wait_for_dead_replicas_and_leaves_a_tombstone() {
 }
 
 #[test]
-fn internal_topics_are_neither_deleted_nor_spread_over_more_partitions() {
+fn internal_topics_are_compacted_and_neither_deleted_nor_spread_over_more_partitions() {
     let mut term = three();
-    created(&mut term, create("__consumer_offsets", 2, 3), 500).unwrap();
+    let offsets = |policy: &str| CreateTopic {
+        overrides: settings(&[("cleanup.policy", policy)]),
+        ..create("__consumer_offsets", 2, 3)
+    };
+    for bad in [create("__consumer_offsets", 2, 3), offsets("compact,delete")] {
+        let condition = refusal(&mut term, bad);
+        assert!(matches!(&condition, Condition::InvalidConfig(text) if text.contains("compact")));
+    }
+    created(&mut term, offsets("compact"), 500).unwrap();
+    let change = ("cleanup.policy".to_owned(), SettingChange::Delete);
+    let alter = AlterConfig {
+        entity: ConfigEntity::Topic(name("__consumer_offsets")),
+        replace: false,
+        changes: vec![change],
+        validate_only: false,
+    };
+    let request = term.request();
+    let effects = term.step(ControllerEvent::AlterConfig { request, alter });
+    assert!(effects.config_writes.is_empty());
+    assert!(matches!(effects.config_answers[0].1, Err(Condition::InvalidConfig(_))));
     let effects = ask_delete(&mut term, "__consumer_offsets");
     assert!(effects.topic_writes.is_empty());
     let [(_, Err(Condition::InvalidTopic(text)))] = effects.delete_answers.as_slice() else {

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a request for offsets may take.
 const OFFSETS_MAX: Duration = Duration::from_secs(30);
 
-/// Consumes records to stdout or a file; at the end says on stderr what was read, repeated and passed over.
+/// Consume records to stdout or a file; at the end say on stderr what was read, repeated and passed over.
 ///
 /// A record counts as processed once it is in the output. --commit says when the group learns of it: `auto` on a timer, whether it is
 /// processed or not (a crash loses records); `manual` after the batch is processed (a crash repeats records); `none` never.

@@ -31,7 +31,7 @@ const PURGE_MAX: Duration = Duration::from_secs(2);
 /// Deliveries are looked for after so many records at the latest.
 const RECORDS_PER_LOOK: u32 = 500;
 
-/// Produces records, and says what became of each: acknowledged, dropped, failed, unknown, lost.
+/// Produce records, and say what became of each: acknowledged, dropped, failed, unknown, lost.
 ///
 /// Exit code 0: every record was acknowledged (with --acks 0: sent). 1: not every one. 3: no broker answered.
 #[derive(Args, Debug)]

@@ -97,7 +97,11 @@ pub(super) fn dump(dir: &Path, options: Options, out: &mut Out<'_>) -> Result<()
     Ok(())
 }
 
+/// The partition that a directory is of by its name. A data directory may have such a name too: `broker-1`.
 fn of_partition(dir: &Path) -> Option<(TopicPartition, PathBuf)> {
+    if dir.join("meta.properties").exists() {
+        return None;
+    }
     let name = dir.file_name()?.to_str()?;
     Some((TopicPartition::parse_directory(name)?, dir.to_owned()))
 }

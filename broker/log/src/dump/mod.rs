@@ -57,7 +57,10 @@ pub enum DumpError {
     )]
     UnknownFile(PathBuf),
     /// Neither a data directory nor a partition's.
-    #[error("{} holds neither partitions nor segments", .0.display())]
+    #[error(
+        "{} holds neither partitions nor segments; name a data directory (one of log.dirs), a partition's directory, or a file",
+        .0.display()
+    )]
     UnknownDirectory(PathBuf),
 }
 

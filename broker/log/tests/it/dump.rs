@@ -147,6 +147,10 @@ fn paths_that_are_no_log_are_refused() {
     let empty = world.path().join("empty");
     fs::create_dir(&empty).unwrap();
     assert!(matches!(fails(&empty), DumpError::UnknownDirectory(_)));
+    let data = empty.join("broker-1");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("meta.properties"), "version=0\n").unwrap();
+    assert!(matches!(fails(&empty), DumpError::UnknownDirectory(_)), "no partition 1 of 'broker'");
 }
 
 #[test]

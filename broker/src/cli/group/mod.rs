@@ -15,11 +15,11 @@ use super::{Asking, CliError};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum GroupVerb {
-    /// All groups, with their states and coordinators.
+    /// List all groups, with their states and coordinators.
     List(ListArgs),
-    /// A group's members and their partitions; for each partition what is committed and how far behind that is.
+    /// Show a group's members and their partitions; for each partition what is committed and how far behind that is.
     Describe(GroupArgs),
-    /// Forget a group without members, and its offsets.
+    /// Delete a group without members, and its offsets.
     Delete(GroupArgs),
     /// Set a group's offsets; without --execute only show what would be set.
     ResetOffsets(reset::ResetArgs),

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::ask::printable;
+use super::super::leader::topic_or_partition;
 use super::super::table::{print_json, table};
 use super::super::{Asking, CliError};
 use super::calls::{ByPartition, Cluster, EARLIEST, LATEST, refusal};
@@ -16,8 +17,13 @@ pub(in crate::cli) struct ResetArgs {
     /// The group id; it must have no members. One that does not exist begins with these offsets.
     group: String,
     /// A topic, or one partition of it (TOPIC:PARTITION); may be given several times.
-    #[arg(long = "topic", value_name = "TOPIC[:PARTITION]", required = true)]
-    topics: Vec<String>,
+    #[arg(
+        long = "topic",
+        value_name = "TOPIC[:PARTITION]",
+        required = true,
+        value_parser = topic_or_partition
+    )]
+    topics: Vec<(String, Option<i32>)>,
     #[command(flatten)]
     to: To,
     /// Set the offsets; without it they are only shown.
@@ -39,7 +45,7 @@ struct To {
     /// The end: only what is written from now on.
     #[arg(long)]
     to_latest: bool,
-    /// This offset, within what is there.
+    /// This offset; the nearest one if it is not there.
     #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
     to_offset: Option<i64>,
     /// The first record of this time or later: 2026-11-30T18:00:00Z, or milliseconds since 1970.
@@ -78,7 +84,16 @@ pub(super) fn reset(args: &ResetArgs) -> Result<(), CliError> {
         let present = committed.get(partition).map(|one| one.offset);
         // Nothing as young as that: the end, as Kafka's tool does.
         let found = at.get(partition).copied().flatten().unwrap_or(*end);
-        wanted.insert(partition.clone(), args.to.offset((*start, *end), present, found));
+        let asked = args.to.offset(*start, *end, present, found);
+        let offset = asked.clamp(*start, *end);
+        if offset != asked {
+            eprintln!(
+                "barnabas: topic '{}' partition {} has offsets {start} to {end}, not {asked}: {offset} is taken",
+                printable(&partition.0),
+                partition.1
+            );
+        }
+        wanted.insert(partition.clone(), offset);
     }
     let codes = if args.execute { cluster.commit(&args.group, &wanted)? } else { BTreeMap::new() };
     if let Some(code) = codes.values().find(|code| **code != 0) {
@@ -106,25 +121,12 @@ impl ResetArgs {
     /// The partitions with their leaders.
     fn partitions(&self, cluster: &Cluster<'_>) -> Result<ByPartition<i32>, CliError> {
         let mut all = BTreeMap::new();
-        for text in &self.topics {
-            // A colon is legal in no topic's name.
-            let (topic, index) = match text.split_once(':') {
-                None => (text.as_str(), None),
-                Some((topic, index)) => {
-                    let index: i32 = index.parse().map_err(|_| {
-                        CliError::Usage(format!(
-                            "'{}' is no TOPIC or TOPIC:PARTITION",
-                            printable(text)
-                        ))
-                    })?;
-                    (topic, Some(index))
-                }
-            };
-            let mut leaders = cluster.leaders(&[topic.to_owned()])?;
+        for (topic, index) in &self.topics {
+            let mut leaders = cluster.leaders(std::slice::from_ref(topic))?;
             leaders.retain(|(_, of), _| index.is_none_or(|index| index == *of));
-            if leaders.is_empty() {
+            if let Some(index) = index.filter(|_| leaders.is_empty()) {
                 return Err(CliError::Refused(format!(
-                    "topic '{}' has no such partition; `barnabas topic describe` shows those it has",
+                    "topic '{}' has no partition {index}; `barnabas topic describe` shows those it has",
                     printable(topic)
                 )));
             }
@@ -135,9 +137,10 @@ impl ResetArgs {
 }
 
 impl To {
-    /// The new offset of a partition whose log is `[start, end)`. `present`: what is committed; `found`: at the time asked for.
-    fn offset(&self, (start, end): (i64, i64), present: Option<i64>, found: i64) -> i64 {
-        let wanted = if self.to_earliest {
+    /// What is asked for of a partition whose log is `[start, end)`, whether it is within or not. `present`: what is committed;
+    /// `found`: at the time asked for.
+    fn offset(&self, start: i64, end: i64, present: Option<i64>, found: i64) -> i64 {
+        if self.to_earliest {
             start
         } else if self.to_latest {
             end
@@ -147,8 +150,7 @@ impl To {
             present.unwrap_or(start).saturating_add(shift)
         } else {
             found
-        };
-        wanted.clamp(start, end)
+        }
     }
 }
 
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_stay_within_what_is_there() {
+    fn what_is_asked_for_follows_from_the_option_the_log_and_what_is_committed() {
         let to = |to_offset, shift_by| To {
             to_earliest: false,
             to_latest: false,
@@ -165,15 +167,14 @@ mod tests {
             to_datetime: None,
             shift_by,
         };
-        let log = (10, 20);
-        assert_eq!(to(Some(15), None).offset(log, None, 0), 15);
-        assert_eq!(to(Some(5), None).offset(log, None, 0), 10);
-        assert_eq!(to(Some(99), None).offset(log, None, 0), 20);
-        assert_eq!(to(None, Some(-3)).offset(log, Some(18), 0), 15);
-        assert_eq!(to(None, Some(i64::MAX)).offset(log, Some(18), 0), 20);
-        assert_eq!(to(None, Some(2)).offset(log, None, 0), 12, "nothing committed: from the start");
-        assert_eq!(To { to_earliest: true, ..to(None, None) }.offset(log, None, 0), 10);
-        assert_eq!(To { to_latest: true, ..to(None, None) }.offset(log, None, 0), 20);
-        assert_eq!(to(None, None).offset(log, None, 13), 13);
+        let (start, end) = (10, 20);
+        assert_eq!(to(Some(15), None).offset(start, end, None, 0), 15);
+        assert_eq!(to(Some(99), None).offset(start, end, None, 0), 99);
+        assert_eq!(to(None, Some(-3)).offset(start, end, Some(18), 0), 15);
+        assert_eq!(to(None, Some(i64::MAX)).offset(start, end, Some(18), 0), i64::MAX);
+        assert_eq!(to(None, Some(2)).offset(start, end, None, 0), 12, "from the start");
+        assert_eq!(To { to_earliest: true, ..to(None, None) }.offset(start, end, None, 0), 10);
+        assert_eq!(To { to_latest: true, ..to(None, None) }.offset(start, end, None, 0), 20);
+        assert_eq!(to(None, None).offset(start, end, None, 13), 13);
     }
 }
