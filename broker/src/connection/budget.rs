@@ -165,7 +165,7 @@ impl Budget {
         self.max_bytes
     }
 
-    pub(super) fn answers_grew(&self, bytes: usize) {
+    pub(crate) fn answers_grew(&self, bytes: usize) {
         self.answer_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -176,8 +176,9 @@ impl Budget {
         }
     }
 
-    /// Whether a connection that has an answer of its own under way must wait before it takes another request.
-    pub(super) fn answers_exceed(&self) -> bool {
+    /// Whether a connection that has an answer of its own under way must wait before it takes another request, and records
+    /// stay in their files.
+    pub(crate) fn answers_exceed(&self) -> bool {
         self.answer_bytes.load(Ordering::Acquire) > self.max_bytes
     }
 

@@ -43,8 +43,14 @@ impl Piece {
             range.read_into(&mut bytes)?;
             return Ok(Self::Bytes(bytes.into()));
         }
+        Ok(Self::in_file(range))
+    }
+
+    /// A range of records that is sent from its file, however short it is: nobody holds it in memory until then.
+    #[must_use]
+    pub fn in_file(range: &ReadRange) -> Self {
         let file = Arc::clone(&range.file);
-        Ok(Self::File(FileRange { file, position: range.position, len: range.len }))
+        Self::File(FileRange { file, position: range.position, len: range.len })
     }
 
     /// Bytes to send.

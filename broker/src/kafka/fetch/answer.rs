@@ -30,10 +30,11 @@ impl Form {
         found: &Found,
         session_id: i32,
     ) -> Result<Vec<Piece>, String> {
-        let mut ranges = Vec::with_capacity(found.ranges.len());
-        for range in &found.ranges {
-            ranges.push(Piece::of_range(range));
-        }
+        // Connections that are owed nothing get answers even then: what they do not read must not be in memory.
+        let is_short = node.budget.answers_exceed();
+        let read =
+            |range| if is_short { Ok(Piece::in_file(range)) } else { Piece::of_range(range) };
+        let ranges: Vec<_> = found.ranges.iter().map(read).collect();
         let readable = |topic: &Topic, reply: &FetchReplyPartition| {
             let Records::Segment { slot, .. } = reply.records else { return *reply };
             let Some(Err(error)) = ranges.get(slot) else { return *reply };

@@ -174,6 +174,24 @@ async fn limits_below_one_batch_give_one_batch() {
 }
 
 #[tokio::test]
+async fn while_too_many_answers_wait_for_their_readers_records_stay_in_their_files() {
+    let rig = Rig::new().await;
+    rig.write(0);
+    rig.commit(1);
+    let pieces = || match rig.ask(request(0)) {
+        Handled::Pieces(pieces) => pieces,
+        _ => panic!("it waits"),
+    };
+    let roomy = pieces();
+    assert!(roomy.iter().all(|piece| matches!(piece, Piece::Bytes(_))));
+    rig.node.budget.answers_grew(rig.node.budget.max_bytes() + 1);
+    let short = pieces();
+    assert!(short.iter().any(|piece| matches!(piece, Piece::File(_))));
+    let bytes = |pieces: &[Piece]| pieces.iter().flat_map(Piece::read).collect::<Vec<u8>>();
+    assert_eq!(bytes(&roomy), bytes(&short));
+}
+
+#[tokio::test]
 async fn errors_are_kafkas_and_end_the_wait() {
     let rig = Rig::new().await;
     rig.write(0);
