@@ -91,8 +91,10 @@ impl OneBroker {
         };
         let rows = obstructions(progress.obstructions);
         if self.asking.json {
+            // Of an undrained broker nobody has asked whether it may stop.
+            let may_stop = draining.then_some(progress.may_stop);
             print_json(&json!({
-                "id": id, "draining": draining, "may_stop": progress.may_stop,
+                "id": id, "draining": draining, "may_stop": may_stop,
                 "partitions": progress.partitions, "obstructions": rows,
             }));
             return Ok(());

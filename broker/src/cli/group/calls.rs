@@ -65,7 +65,8 @@ impl<'a> Cluster<'a> {
     pub(super) fn coordinator(&self, group: &str) -> Result<i32, CliError> {
         let mut request = FindCoordinatorRequest::default();
         request.key = group.into();
-        let mut last = CliError::Unreachable("no broker is registered".to_owned());
+        let mut last =
+            CliError::Unreachable("no broker is registered at present; try again".to_owned());
         for broker in self.brokers.keys() {
             match self.call(*broker, 2, &request) {
                 Ok(answer) if answer.error_code == 0 => return Ok(answer.node_id),
