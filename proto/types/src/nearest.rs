@@ -3,7 +3,8 @@
 /// The candidate with the smallest edit distance to `typed`, if it is near enough to be a likely slip.
 ///
 /// Near enough means at most a third of the longer name, and at least one edit is always allowed. Case, `.`, `_` and `-`
-/// are not told apart. Of equally near candidates the first one wins.
+/// are not told apart, nor are units of time (`log.retention.hours` means `log.retention.ms`, not `.bytes`). Of equally near
+/// candidates the first one wins.
 #[must_use]
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const TYPED_BYTES_MAX: usize = 200;
@@ -14,13 +15,21 @@ pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
         let other = fold(candidate);
-        let distance = edit_distance(&folded, &other);
+        let distance = edit_distance(without_time(&folded), without_time(&other));
         let allowed = (folded.len().max(other.len()) / 3).max(1);
         if distance <= allowed && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, candidate));
         }
     }
     best.map(|(_, candidate)| candidate)
+}
+
+/// The name without its unit of time, if it ends in one.
+fn without_time(name: &[char]) -> &[char] {
+    const UNITS: [&str; 5] = ["ms", "seconds", "minutes", "hours", "days"];
+    let Some(dot) = name.iter().rposition(|c| *c == '.') else { return name };
+    let is_unit = UNITS.iter().any(|unit| unit.chars().eq(name[dot + 1..].iter().copied()));
+    if is_unit { &name[..=dot] } else { name }
 }
 
 fn fold(text: &str) -> Vec<char> {
@@ -57,6 +66,14 @@ mod tests {
         assert_eq!(nearest("zzzz", keys), None);
         assert_eq!(nearest("", keys), None);
         assert_eq!(nearest(&"x".repeat(100_000), keys), None);
+    }
+
+    #[test]
+    fn another_unit_of_time_is_the_same_name() {
+        let keys = ["log.retention.bytes", "log.retention.ms", "log.roll.ms"];
+        assert_eq!(nearest("log.retention.hours", keys), Some("log.retention.ms"));
+        assert_eq!(nearest("log.rol.hours", keys), Some("log.roll.ms"));
+        assert_eq!(nearest("ms", keys), None);
     }
 
     #[test]
