@@ -1,6 +1,6 @@
 //! `barnabas topic create | list | describe | alter | delete`; the verbs with files of their own are named in `TopicVerb`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
+use super::kafka::{ByPartition, Cluster, EARLIEST, LATEST};
 use super::table::{print_json, table};
 use super::{Asking, CliError, delete_records, key_value, partitions, reassign, settings};
 
@@ -30,6 +31,9 @@ pub(super) enum TopicVerb {
         /// The topics; all if none is given.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
+        /// Show where each partition begins and ends, too: the leaders are asked.
+        #[arg(long)]
+        offsets: bool,
         #[command(flatten)]
         asking: Asking,
     },
@@ -85,7 +89,7 @@ impl TopicVerb {
         match self {
             Self::Create(args) => create(args),
             Self::List { asking } => list(&asking),
-            Self::Describe { names, asking } => describe(names, &asking),
+            Self::Describe { names, offsets, asking } => describe(names, offsets, &asking),
             Self::AddPartitions(args) => partitions::add(args),
             Self::Alter(args) => settings::alter(args),
             Self::DeleteRecords(args) => delete_records::delete_records(&args),
@@ -144,21 +148,28 @@ fn list(asking: &Asking) -> Result<(), CliError> {
     Ok(())
 }
 
-fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
+fn describe(names: Vec<String>, offsets: bool, asking: &Asking) -> Result<(), CliError> {
     let answer = topics(names, asking)?;
     if let Some(missing) = answer.missing.first() {
         return Err(absent(missing));
     }
+    let offsets = if offsets { Some(Offsets::of(&answer.topics, asking)?) } else { None };
+    let full = |topic: &Topic| {
+        let mut value = full(topic, &answer.cluster_settings);
+        if let Some(offsets) = &offsets {
+            offsets.add_to(&mut value);
+        }
+        value
+    };
     if asking.json {
-        let cluster = &answer.cluster_settings;
-        print_json(&answer.topics.iter().map(|topic| full(topic, cluster)).collect());
+        print_json(&answer.topics.iter().map(full).collect());
         return Ok(());
     }
     if answer.topics.is_empty() {
         say!("no topics");
     }
     for (i, topic) in answer.topics.iter().enumerate() {
-        let value = full(topic, &answer.cluster_settings);
+        let value = full(topic);
         say!(
             "{}topic {}  id {}",
             if i > 0 { "\n" } else { "" },
@@ -169,7 +180,7 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
             say!("  {}", printable(&chosen));
         }
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
-        let columns = [
+        let mut columns = vec![
             "partition",
             "leader",
             "leader_epoch",
@@ -179,9 +190,49 @@ fn describe(names: Vec<String>, asking: &Asking) -> Result<(), CliError> {
             "isr",
             "offline",
         ];
+        if offsets.is_some() {
+            columns.extend(["start", "end"]);
+        }
         say!("{}", table(&columns, &rows).trim_end());
     }
     Ok(())
+}
+
+/// Where partitions begin and end, as their leaders say; those that do not answer are left out.
+struct Offsets {
+    start: ByPartition<Option<i64>>,
+    end: ByPartition<Option<i64>>,
+}
+
+impl Offsets {
+    fn of(topics: &[Topic], asking: &Asking) -> Result<Self, CliError> {
+        let cluster = Cluster::of(asking)?;
+        let mut led: BTreeMap<i32, ByPartition<i32>> = BTreeMap::new();
+        for topic in topics {
+            for partition in &topic.partitions {
+                let leader = partition.state.as_ref().map_or(-1, |state| state.leader);
+                let at = (topic.name.clone(), partition.index);
+                led.entry(leader).or_default().insert(at, leader);
+            }
+        }
+        let (mut start, mut end) = (BTreeMap::new(), BTreeMap::new());
+        for partitions in led.values() {
+            start.extend(cluster.offsets(partitions, EARLIEST).unwrap_or_default());
+            end.extend(cluster.offsets(partitions, LATEST).unwrap_or_default());
+        }
+        Ok(Self { start, end })
+    }
+
+    /// `start` (inclusive) and `end` (exclusive; what consumers see) for each partition of a topic; null where nobody answers.
+    fn add_to(&self, topic: &mut Value) {
+        let name = topic["name"].as_str().unwrap_or_default().to_owned();
+        for partition in topic["partitions"].as_array_mut().into_iter().flatten() {
+            let index = partition["partition"].as_i64().and_then(|index| i32::try_from(index).ok());
+            let at = (name.clone(), index.unwrap_or(-1));
+            partition["start"] = json!(self.start.get(&at).copied().flatten());
+            partition["end"] = json!(self.end.get(&at).copied().flatten());
+        }
+    }
 }
 
 fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
@@ -301,6 +352,17 @@ mod tests {
         for bad in ["", "1", "1:", ":1", "a:1", "1:-2", "-1:2", "1:2,,3"] {
             assert!(assignment(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn offsets_are_shown_where_a_leader_told_them() {
+        let at = |index, offset| BTreeMap::from([(("t".to_owned(), index), Some(offset))]);
+        let offsets = Offsets { start: at(0, 3), end: at(0, 7) };
+        let mut topic = json!({"name": "t", "partitions": [{"partition": 0}, {"partition": 1}]});
+        offsets.add_to(&mut topic);
+        let partitions = topic["partitions"].as_array().unwrap();
+        assert_eq!(partitions[0], json!({"partition": 0, "start": 3, "end": 7}));
+        assert_eq!(partitions[1], json!({"partition": 1, "start": null, "end": null}));
     }
 
     #[test]

@@ -127,6 +127,11 @@ async fn dr_deleted_records_stay_deleted() -> Outcome<()> {
     let said = String::from_utf8(output.stdout)?;
     assert!(said.contains("topic 't' partition 0 begins at offset 400"), "{said}");
     assert_eq!(consume(&cluster)?, numbered(400, 1000));
+    let describe = ["topic", "describe", "t", "--offsets", "--json", "--admin", &admin];
+    let output = run_program(&describe).await?;
+    let described: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let partition = &described[0]["partitions"][0];
+    assert_eq!((partition["start"].as_i64(), partition["end"].as_i64()), (Some(400), Some(1000)));
     let output = run_program(&[&command[..], &["1001"]].concat()).await?;
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr)?.contains("above what is committed"));

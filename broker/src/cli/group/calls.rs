@@ -2,28 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use barnabas_proto::v1::DescribeTopicsRequest;
 use barnabas_wire::messages::describe_groups_response::DescribedGroup;
 use barnabas_wire::messages::list_groups_response::ListedGroup;
-use barnabas_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use barnabas_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use barnabas_wire::messages::{
     DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest,
-    ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest,
+    OffsetCommitRequest, OffsetFetchRequest,
 };
-use barnabas_wire::{KafkaRequest, RequestResponsePair};
 
-use super::super::ask::{ask, printable};
-use super::super::kafka::{brokers, exchange};
-use super::super::topic::absent;
-use super::super::{Asking, CliError};
-
-/// The first and the last offset of a partition, as ListOffsets asks for them.
-pub(super) const EARLIEST: i64 = -2;
-/// See [`EARLIEST`].
-pub(super) const LATEST: i64 = -1;
+use super::super::CliError;
+use super::super::ask::printable;
+use super::super::kafka::{ByPartition, Cluster};
 
 /// What a group has committed in a partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,42 +24,15 @@ pub(super) struct Committed {
     pub(super) metadata: String,
 }
 
-/// Partitions by topic and index.
-pub(super) type ByPartition<T> = BTreeMap<(String, i32), T>;
-
-/// A cluster whose brokers are asked.
-pub(super) struct Cluster<'a> {
-    asking: &'a Asking,
-    brokers: BTreeMap<i32, String>,
-}
-
-impl<'a> Cluster<'a> {
-    pub(super) fn of(asking: &'a Asking) -> Result<Self, CliError> {
-        Ok(Self { asking, brokers: brokers(asking)? })
-    }
-
-    fn call<Q>(&self, broker: i32, version: i16, request: &Q) -> Result<Q::Response, CliError>
-    where
-        Q: KafkaRequest + RequestResponsePair,
-    {
-        let address = self.brokers.get(&broker).ok_or_else(|| {
-            CliError::Unreachable(format!("broker {broker} is not registered now; try again"))
-        })?;
-        exchange(address, version, request).map_err(|error| {
-            CliError::Unreachable(format!(
-                "broker {broker} at {address} did not answer ({error}); try again"
-            ))
-        })
-    }
-
+impl Cluster<'_> {
     /// Id of the broker that coordinates a group.
     pub(super) fn coordinator(&self, group: &str) -> Result<i32, CliError> {
         let mut request = FindCoordinatorRequest::default();
         request.key = group.into();
         let mut last =
             CliError::Unreachable("no broker is registered at present; try again".to_owned());
-        for broker in self.brokers.keys() {
-            match self.call(*broker, 2, &request) {
+        for broker in self.brokers() {
+            match self.call(broker, 2, &request) {
                 Ok(answer) if answer.error_code == 0 => return Ok(answer.node_id),
                 Ok(answer) => last = refusal(group, answer.error_code),
                 Err(error) => last = error,
@@ -80,14 +44,14 @@ impl<'a> Cluster<'a> {
     /// All groups with their coordinators. Every broker must answer: a list with gaps would say that groups are gone.
     pub(super) fn groups(&self) -> Result<Vec<(i32, ListedGroup)>, CliError> {
         let mut all = Vec::new();
-        for broker in self.brokers.keys() {
-            let answer = self.call(*broker, 4, &ListGroupsRequest::default())?;
+        for broker in self.brokers() {
+            let answer = self.call(broker, 4, &ListGroupsRequest::default())?;
             if answer.error_code != 0 {
                 return Err(CliError::NotNow(format!(
                     "broker {broker} has not read all its groups yet; try again"
                 )));
             }
-            all.extend(answer.groups.into_iter().map(|group| (*broker, group)));
+            all.extend(answer.groups.into_iter().map(|group| (broker, group)));
         }
         Ok(all)
     }
@@ -182,63 +146,6 @@ impl<'a> Cluster<'a> {
             topic.partitions.iter().map(one).collect::<Vec<_>>()
         });
         Ok(codes.collect())
-    }
-
-    /// Leaders of all partitions of these topics; a topic that is not there is an error.
-    pub(super) fn leaders(&self, topics: &[String]) -> Result<ByPartition<i32>, CliError> {
-        let request = DescribeTopicsRequest { names: topics.to_vec() };
-        let known =
-            ask(self.asking, |mut client| async move { client.describe_topics(request).await })?;
-        if let Some(missing) = known.missing.first() {
-            return Err(absent(missing));
-        }
-        let mut leaders = BTreeMap::new();
-        for topic in known.topics {
-            for partition in topic.partitions {
-                let leader = partition.state.as_ref().map_or(-1, |state| state.leader);
-                leaders.insert((topic.name.clone(), partition.index), leader);
-            }
-        }
-        Ok(leaders)
-    }
-
-    /// The offsets at a time (ms since 1970, [`EARLIEST`] or [`LATEST`]); `None` where nothing is that young. Partitions whose
-    /// leaders do not answer are left out.
-    pub(super) fn offsets(
-        &self,
-        leaders: &ByPartition<i32>,
-        timestamp: i64,
-    ) -> Result<ByPartition<Option<i64>>, CliError> {
-        let mut of_broker: BTreeMap<i32, ByPartition<()>> = BTreeMap::new();
-        for (partition, leader) in leaders {
-            of_broker.entry(*leader).or_default().insert(partition.clone(), ());
-        }
-        let mut found = BTreeMap::new();
-        for (broker, partitions) in of_broker.into_iter().filter(|(broker, _)| *broker >= 0) {
-            let mut request = ListOffsetsRequest::default();
-            request.replica_id = -1;
-            for (name, index) in partitions.into_keys() {
-                if request.topics.last().is_none_or(|topic| topic.name.as_str() != name) {
-                    let mut topic = ListOffsetsTopic::default();
-                    topic.name = name.as_str().into();
-                    request.topics.push(topic);
-                }
-                let mut partition = ListOffsetsPartition::default();
-                partition.partition_index = index;
-                partition.current_leader_epoch = -1;
-                partition.timestamp = timestamp;
-                if let Some(topic) = request.topics.last_mut() {
-                    topic.partitions.push(partition);
-                }
-            }
-            for topic in self.call(broker, 5, &request)?.topics {
-                for partition in topic.partitions.iter().filter(|p| p.error_code == 0) {
-                    let at = (topic.name.as_str().to_owned(), partition.partition_index);
-                    found.insert(at, Some(partition.offset).filter(|offset| *offset >= 0));
-                }
-            }
-        }
-        Ok(found)
     }
 }
 

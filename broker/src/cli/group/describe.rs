@@ -6,9 +6,10 @@ use barnabas_wire::messages::describe_groups_response::DescribedGroup;
 use serde_json::{Value, json};
 
 use super::super::ask::printable;
+use super::super::kafka::{ByPartition, Cluster, LATEST};
 use super::super::table::{print_json, table};
 use super::super::{Asking, CliError};
-use super::calls::{ByPartition, Cluster, LATEST, refusal};
+use super::calls::refusal;
 
 pub(super) fn describe(group: &str, asking: &Asking) -> Result<(), CliError> {
     let cluster = Cluster::of(asking)?;

@@ -8,8 +8,8 @@ mod when;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use self::calls::Cluster;
 use super::ask::printable;
+use super::kafka::Cluster;
 use super::table::{print_json, table};
 use super::{Asking, CliError};
 

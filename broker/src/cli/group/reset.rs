@@ -6,10 +6,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::ask::printable;
+use super::super::kafka::{ByPartition, Cluster, EARLIEST, LATEST};
 use super::super::leader::topic_or_partition;
 use super::super::table::{print_json, table};
 use super::super::{Asking, CliError};
-use super::calls::{ByPartition, Cluster, EARLIEST, LATEST, refusal};
+use super::calls::refusal;
 use super::when;
 
 #[derive(Args, Debug)]
