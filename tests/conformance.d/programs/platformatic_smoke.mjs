@@ -7,7 +7,7 @@ const topic = "smoke", count = 10000;
 const base = { clientId: "smoke", bootstrapBrokers };
 
 // Reads so many records in the group, commits what was read, and leaves.
-async function consume(most, seen) {
+async function consume(most, seen, last) {
   const consumer = new Consumer({
     ...base, groupId: "smoke", deserializers: stringDeserializers, sessionTimeout: 6000, heartbeatInterval: 1000,
   });
@@ -17,6 +17,8 @@ async function consume(most, seen) {
   const timer = setTimeout(() => { console.error(`only ${read} of ${most} records in 60 s`); process.exit(1); }, 60000);
   for await (const message of stream) {
     const place = `${message.partition} ${message.offset}`;
+    // commit() takes the offset of the record itself or the next one, by version: the last record may come twice.
+    if (last.get(message.partition) === place) continue;
     if (seen.has(place)) throw new Error(`${place} was below a committed offset`);
     seen.set(place, Number(message.value));
     next.set(message.partition, message);
@@ -27,6 +29,7 @@ async function consume(most, seen) {
     offsets: [...next].map(([partition, { offset }]) => ({ topic, partition, offset, leaderEpoch: -1 })),
   });
   await consumer.close(true);
+  return new Map([...next].map(([partition, { offset }]) => [partition, `${partition} ${offset}`]));
 }
 
 const admin = new Admin(base);
@@ -38,10 +41,9 @@ for (let at = 0; at < count; at += 1000) {
 }
 await producer.close();
 const seen = new Map();
-await consume(count / 2, seen);
-await consume(count / 2, seen);
+const last = await consume(count / 2, seen, new Map());
+await consume(count / 2, seen, last);
 const values = [...seen.values()].sort((a, b) => a - b);
-// commit() takes the offset of the record itself or the next one, by version: at most one record a partition comes twice.
 if (values.length !== count || values.some((value, n) => value !== n)) throw new Error("not every record once");
 await admin.deleteTopics({ topics: [topic] });
 await admin.close();

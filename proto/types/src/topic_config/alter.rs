@@ -18,6 +18,16 @@ pub enum SettingChange {
     Subtract(String),
 }
 
+/// Kafka's limits of replicas' copying (KIP-73), for topics and for brokers. Here a limit is part of the move itself and ends with
+/// it, so there are none to set; `kafka-reassign-partitions --verify` deletes them all the same, and finds nothing.
+const THROTTLES_OF_KAFKA: [&str; 5] = [
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+];
+
 /// The overrides after `changes` to those that are `stored`, and the settings that are then in force.
 ///
 /// Keys are those of `naming`. With `replace`, what the changes do not set is no longer overridden. What is stored and not named by them is not judged:
@@ -56,7 +66,8 @@ fn one(
 ) -> Result<(), String> {
     let value = match change {
         SettingChange::Delete => {
-            if overrides.remove(key).is_none() && !stored.contains_key(key) {
+            let is_stored = overrides.remove(key).is_some() || stored.contains_key(key);
+            if !is_stored && !THROTTLES_OF_KAFKA.contains(&key) {
                 known(naming, key)?;
             }
             return Ok(());
@@ -116,6 +127,18 @@ mod tests {
         changes: &[(String, SettingChange)],
     ) -> Result<(BTreeMap<String, String>, TopicConfig), Condition> {
         altered(Naming::Topic, &TopicConfig::default(), &map(stored), replace, changes)
+    }
+
+    #[test]
+    fn the_limits_that_kafka_sets_beside_a_move_can_be_deleted_and_not_set() {
+        let defaults = TopicConfig::default();
+        for naming in [Naming::Topic, Naming::Broker] {
+            for key in THROTTLES_OF_KAFKA {
+                let after = altered(naming, &defaults, &map(&[]), false, &[delete(key)]);
+                assert_eq!(after.map(|(overrides, _)| overrides), Ok(map(&[])), "{key}");
+                assert!(altered(naming, &defaults, &map(&[]), false, &[to(key, "1")]).is_err());
+            }
+        }
     }
 
     #[test]
