@@ -25,6 +25,14 @@ pub(crate) fn check(commit: &Commit, group: Option<&Group>) -> Result<(), GroupE
     }
 }
 
+/// Whether all that it commits is held or in doubt already.
+pub(crate) fn is_known(commit: &Commit, group: Option<&Group>) -> bool {
+    let is_held = |p: &CommitPartition| {
+        group.is_some_and(|group| group.offsets.held(&p.topic, p.partition).is_some())
+    };
+    commit.partitions.iter().all(is_held)
+}
+
 impl Group {
     fn check_commit(&self, commit: &Commit) -> Result<(), GroupError> {
         let from_outside = commit.generation < 0;

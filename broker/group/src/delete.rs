@@ -42,7 +42,7 @@ impl Table {
                 continue;
             }
             results.push(Ok(()));
-            let is_there = group.offsets.get(topic, *partition).is_some();
+            let is_there = group.offsets.held(topic, *partition).is_some();
             if is_there || ordered.contains(&(topic.clone(), *partition)) {
                 batches.offset(&delete.group, topic, *partition);
             }
@@ -74,7 +74,8 @@ impl Table {
     pub(crate) fn topics_deleted(&mut self, turn: &mut Turn<'_>, topics: &[Arc<str>]) {
         let topics: BTreeSet<&Arc<str>> = topics.iter().collect();
         let mut keys = BTreeSet::new();
-        for group in self.groups.values().filter(|group| group.phase != Phase::Dead) {
+        // Those in [`Phase::Dead`] too: their own deletion may fail, and nobody need ask for it again.
+        for group in self.groups.values() {
             for topic in group.offsets.topics().filter(|topic| topics.contains(topic)) {
                 keys.extend(
                     group.offsets.partitions(topic).map(|p| (group.id.clone(), topic.clone(), p)),
@@ -102,7 +103,7 @@ impl Table {
         let mut batches = Batches::retried();
         for (key, old) in std::mem::take(&mut self.failed_deletions) {
             let (group, topic, partition) = &key;
-            let present = self.groups.get(group).and_then(|g| g.offsets.get(topic, *partition));
+            let present = self.groups.get(group).and_then(|g| g.offsets.held(topic, *partition));
             if present != Some(&old) {
                 continue;
             }
@@ -141,11 +142,11 @@ impl Table {
             let Some(group) = self.groups.get_mut(id) else { continue };
             if failed.is_none() {
                 group.offsets.remove(topic, *partition);
-            } else if let Some(offset) = group.offsets.get(topic, *partition)
+            } else if let Some(held) = group.offsets.held(topic, *partition)
                 && tombstones.retry
             {
                 let key = (id.clone(), topic.clone(), *partition);
-                self.failed_deletions.insert(key, offset.clone());
+                self.failed_deletions.insert(key, held.clone());
                 self.retry_deletions_at = Some(later(turn.moment.now, WRITE_RETRY_MS));
             }
         }
@@ -160,8 +161,14 @@ impl Table {
             if !rest.is_empty() {
                 failed = Some(GroupError::CoordinatorNotAvailable);
             }
-            let (timer, counted_bytes) = (group.timer, group.counted_bytes);
-            *group = Group { offsets: rest, timer, counted_bytes, ..Group::new(id.clone()) };
+            let Group { timer, counted_bytes, counted_doubts, .. } = *group;
+            *group = Group {
+                offsets: rest,
+                timer,
+                counted_bytes,
+                counted_doubts,
+                ..Group::new(id.clone())
+            };
         }
         if let Some((waiter, answer)) = tombstones.answer {
             let answer = match failed {
@@ -178,8 +185,7 @@ impl Table {
 }
 
 /// Deletions that are tried again: what, and what it was.
-pub(crate) type FailedDeletions =
-    BTreeMap<(Arc<str>, Arc<str>, i32), crate::offsets::CommittedOffset>;
+pub(crate) type FailedDeletions = BTreeMap<(Arc<str>, Arc<str>, i32), crate::offsets::Held>;
 
 impl Group {
     fn check_delete_offsets(&self) -> Result<(), GroupError> {
@@ -206,11 +212,11 @@ impl Group {
         }
     }
 
-    /// Orders the deletion of an empty group with all its offsets, those too whose commit is not settled. Until it is
-    /// done the group takes nothing new.
+    /// Orders the deletion of an empty group with all its offsets, those too whose commit is not settled or in
+    /// doubt. Until it is done the group takes nothing new.
     pub(crate) fn delete(&mut self, turn: &Turn<'_>, batches: &mut Batches) {
         let mut keys: BTreeSet<_> =
-            self.offsets.iter().map(|(topic, p, _)| (topic.clone(), p)).collect();
+            self.offsets.keys().map(|(topic, p, _)| (topic.clone(), p)).collect();
         let ordered = turn.writes.commits().filter(|(group, ..)| **group == self.id);
         keys.extend(ordered.map(|(_, topic, partition)| (topic.clone(), partition)));
         for (topic, partition) in &keys {

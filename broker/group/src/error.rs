@@ -97,6 +97,18 @@ pub enum AppendError {
 }
 
 impl AppendError {
+    /// Whether the records may be in the log in spite of it, or come to be.
+    pub(crate) fn is_unknown(self) -> bool {
+        match self {
+            Self::TooLarge => false,
+            Self::NotEnoughReplicas
+            | Self::TimedOut
+            | Self::NotLeader
+            | Self::Storage
+            | Self::Other => true,
+        }
+    }
+
     /// What a client that waits for a group's record is told (Kafka's table).
     pub(crate) fn of_group(self) -> GroupError {
         match self {

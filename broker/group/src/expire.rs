@@ -1,4 +1,4 @@
-//! Offsets that nobody needs any more (KIP-211), and groups without any.
+//! Offsets that nobody needs any more (KIP-211), doubts about commits, and groups without any.
 
 use crate::group::{Group, Phase};
 use crate::offsets::CommittedOffset;
@@ -33,11 +33,12 @@ impl Group {
         };
         let expired: Vec<_> = self
             .offsets
-            .iter()
-            .filter(|(topic, _, offset)| is_expired(topic, offset))
+            .keys()
+            // Of a doubt nobody was told that it is there: the log is made to say so too.
+            .filter(|(topic, _, held)| held.as_ref().is_none_or(|held| is_expired(topic, held)))
             .map(|(topic, partition, _)| (topic.clone(), partition))
             .collect();
-        let all = expired.len() == self.offsets.iter().count();
+        let all = expired.len() == self.offsets.keys().count();
         if all && self.phase == Phase::Empty && self.pending.is_empty() {
             self.delete(turn, batches);
         } else {

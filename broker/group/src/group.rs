@@ -131,6 +131,8 @@ pub(crate) struct Group {
     pub(crate) timer: Option<Now>,
     /// The group's share of what members keep in memory.
     pub(crate) counted_bytes: usize,
+    /// The group's share of the doubts.
+    pub(crate) counted_doubts: usize,
 }
 
 impl Group {
@@ -151,6 +153,7 @@ impl Group {
             rejoins: Vec::new(),
             timer: None,
             counted_bytes: 0,
+            counted_doubts: 0,
         }
     }
 

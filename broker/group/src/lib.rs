@@ -47,7 +47,7 @@ pub use offsets::CommittedOffset;
 pub use read::{Described, DescribedMember, Listed, OffsetRead};
 pub use record::DamagedRecord;
 pub use settings::{
-    APPEND_BYTES_MAX, GROUP_BYTES_MAX, GROUPS_MAX, MEMBERS_BYTES_MAX, MEMBERS_MAX,
+    APPEND_BYTES_MAX, DOUBTS_MAX, GROUP_BYTES_MAX, GROUPS_MAX, MEMBERS_BYTES_MAX, MEMBERS_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS, PROTOCOLS_BYTES_MAX, PROTOCOLS_MAX, REBALANCE_TIMEOUT_MIN_MS,
     STALL_MS, Settings, WRITE_RETRY_MS, WRITES_MAX,
 };

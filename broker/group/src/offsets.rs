@@ -45,43 +45,75 @@ impl CommittedOffset {
     }
 }
 
-/// Offsets by topic and partition.
+/// What is known of one key of the log. `None`: a doubt, that is a commit whose append ended with an unknown outcome
+/// while nothing was committed. Nobody reads it, but the log may have it, so a deletion must delete it there.
+pub(crate) type Held = Option<CommittedOffset>;
+
+/// Offsets by topic and partition, and doubts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Offsets(BTreeMap<Arc<str>, BTreeMap<i32, CommittedOffset>>);
+pub(crate) struct Offsets {
+    held: BTreeMap<Arc<str>, BTreeMap<i32, Held>>,
+    doubts: usize,
+}
 
 impl Offsets {
+    /// Neither offsets nor doubts.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.held.is_empty()
     }
 
     pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&CommittedOffset> {
-        self.0.get(topic)?.get(&partition)
+        self.held(topic, partition)?.as_ref()
+    }
+
+    /// What a deletion of the key would delete, at the most; `None`: nothing.
+    pub(crate) fn held(&self, topic: &str, partition: i32) -> Option<&Held> {
+        self.held.get(topic)?.get(&partition)
+    }
+
+    /// How many keys are in doubt.
+    pub(crate) fn doubts(&self) -> usize {
+        self.doubts
     }
 
     pub(crate) fn put(&mut self, topic: Arc<str>, partition: i32, offset: CommittedOffset) {
-        self.0.entry(topic).or_default().insert(partition, offset);
+        let old = self.held.entry(topic).or_default().insert(partition, Some(offset));
+        self.doubts -= usize::from(old == Some(None));
+    }
+
+    /// A commit ended with an unknown outcome. An offset that is held says enough: its deletion is ordered behind.
+    pub(crate) fn doubt(&mut self, topic: Arc<str>, partition: i32) {
+        self.held.entry(topic).or_default().entry(partition).or_insert_with(|| {
+            self.doubts += 1;
+            None
+        });
     }
 
     pub(crate) fn remove(&mut self, topic: &str, partition: i32) {
-        if let Some(partitions) = self.0.get_mut(topic) {
-            partitions.remove(&partition);
+        if let Some(partitions) = self.held.get_mut(topic) {
+            self.doubts -= usize::from(partitions.remove(&partition) == Some(None));
             if partitions.is_empty() {
-                self.0.remove(topic);
+                self.held.remove(topic);
             }
         }
     }
 
+    /// Those in doubt too, as in all that follows but [`Offsets::iter`].
     pub(crate) fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.keys()
+        self.held.keys()
     }
 
     pub(crate) fn partitions(&self, topic: &str) -> impl Iterator<Item = i32> {
-        self.0.get(topic).into_iter().flat_map(|partitions| partitions.keys().copied())
+        self.held.get(topic).into_iter().flat_map(|partitions| partitions.keys().copied())
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&Arc<str>, i32, &Held)> {
+        self.held.iter().flat_map(|(topic, partitions)| {
+            partitions.iter().map(move |(partition, held)| (topic, *partition, held))
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i32, &CommittedOffset)> {
-        self.0.iter().flat_map(|(topic, partitions)| {
-            partitions.iter().map(move |(partition, offset)| (topic, *partition, offset))
-        })
+        self.keys().filter_map(|(topic, partition, held)| Some((topic, partition, held.as_ref()?)))
     }
 }

@@ -7,6 +7,11 @@ pub const WRITES_MAX: usize = 100_000;
 /// Groups of one partition. A request that would create one more is refused.
 pub const GROUPS_MAX: usize = 100_000;
 
+/// Offsets of one partition about which the log may say more than was acknowledged: their commits ended with an unknown
+/// outcome. Beyond, commits of offsets that are not known yet are told to come again, so that none is forgotten; every
+/// look for expired offsets deletes these. Commits that are under way may go above.
+pub const DOUBTS_MAX: usize = 100_000;
+
 /// Members of one group and ids that it has given out, whatever `group.max.size` says: the record of more would not
 /// fit into a batch, and what a join costs grows with them.
 pub const MEMBERS_MAX: usize = 10_000;

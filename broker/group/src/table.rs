@@ -13,7 +13,7 @@ use crate::event::{Commit, Event, Join, Waiter};
 use crate::group::{Group, Phase};
 use crate::join;
 use crate::roster::{later, protocols_bytes};
-use crate::settings::{GROUPS_MAX, MEMBER_BYTES, MEMBERS_BYTES_MAX, WRITE_RETRY_MS};
+use crate::settings::{DOUBTS_MAX, GROUPS_MAX, MEMBER_BYTES, MEMBERS_BYTES_MAX, WRITE_RETRY_MS};
 use crate::turn::Turn;
 use crate::writes::{Purpose, Write};
 
@@ -24,6 +24,8 @@ pub(crate) struct Table {
     timers: BTreeSet<(Now, Arc<str>)>,
     /// What all members keep in memory.
     members_bytes: usize,
+    /// Keys in doubt, of all groups.
+    doubts: usize,
     /// The next look for expired offsets.
     pub(crate) check_at: Now,
     pub(crate) failed_deletions: FailedDeletions,
@@ -104,9 +106,13 @@ impl Table {
 
     fn commit(&mut self, turn: &mut Turn<'_>, commit: Commit) {
         let is_full = self.groups.len() >= GROUPS_MAX;
+        let is_doubtful = self.doubts >= DOUBTS_MAX;
         let group = self.groups.get_mut(&commit.group);
         let error = match &group {
             None if is_full => Some(GroupError::PolicyViolation),
+            group if is_doubtful && !commit::is_known(&commit, group.as_deref()) => {
+                Some(GroupError::CoordinatorNotAvailable)
+            }
             group => commit::check(&commit, group.as_deref()).err(),
         };
         if let Some(error) = error {
@@ -155,12 +161,16 @@ impl Table {
                 self.tidy(&id);
             }
             Purpose::Commit { group: id, waiter, offsets, results } => {
-                if result.is_ok() {
-                    let group =
-                        self.groups.entry(id.clone()).or_insert_with(|| Group::new(id.clone()));
-                    for (topic, partition, offset) in offsets {
-                        group.offsets.put(topic, partition, offset);
+                let group = self.groups.entry(id.clone()).or_insert_with(|| Group::new(id.clone()));
+                for (topic, partition, offset) in offsets {
+                    match result {
+                        Ok(()) => group.offsets.put(topic, partition, offset),
+                        Err(error) if error.is_unknown() => group.offsets.doubt(topic, partition),
+                        Err(_) => {}
                     }
+                }
+                if group.is_vacant() || group.offsets.doubts() != group.counted_doubts {
+                    self.tidy(&id);
                 }
                 commit::answer(turn, waiter, results, result);
             }
@@ -192,6 +202,8 @@ impl Table {
         let bytes = group.members_bytes();
         self.members_bytes = self.members_bytes - group.counted_bytes + bytes;
         group.counted_bytes = bytes;
+        self.doubts = self.doubts - group.counted_doubts + group.offsets.doubts();
+        group.counted_doubts = group.offsets.doubts();
         let next = if group.is_vacant() { None } else { group.next_deadline() };
         match (group.timer, next) {
             // An entry that is too early does no harm.

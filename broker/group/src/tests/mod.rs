@@ -1,5 +1,6 @@
 //! Tests of the coordinator, by subject, over one small world.
 
+mod doubts;
 mod expiry;
 mod faults;
 mod joining;

@@ -139,6 +139,13 @@ impl World {
         self.step(Event::Appended { write: append.write, result: Err(error) });
     }
 
+    /// Ends the oldest open append with an unknown outcome: its records land in the log all the same.
+    pub(super) fn lose_track(&mut self) {
+        let append = self.open.pop_front().expect("nothing to lose track of");
+        self.log.extend(append.records);
+        self.step(Event::Appended { write: append.write, result: Err(AppendError::TimedOut) });
+    }
+
     pub(super) fn settle(&mut self) {
         while !self.open.is_empty() {
             self.acknowledge();

@@ -1,7 +1,9 @@
 //! What can happen in a run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::writes::Purpose;
 use crate::{AppendError, DeleteGroup, DeleteOffsets, Event, Waiter};
 
 use super::client::Doing;
@@ -48,6 +50,11 @@ impl Run {
         self.value += 1;
         let topic = if self.rng.percent(80) { "t" } else { "u" };
         let group = self.clients[index].group.clone();
+        let key = (group.clone(), topic.into());
+        self.checks.deleted.remove(&key);
+        self.deletions.values_mut().for_each(|keys| {
+            keys.remove(&key);
+        });
         self.commits.insert(waiter, (group, topic.into(), self.value, self.world.moment().wall_ms));
         self.clients[index].commit(waiter, topic, self.value)
     }
@@ -93,14 +100,24 @@ impl Run {
         self.complete(index, succeeds)
     }
 
-    /// The log tells the outcome of an append: in it or not.
+    /// The log tells the outcome of an append: in it or not, or that it does not know.
     pub(super) fn complete(&mut self, index: usize, mut succeeds: bool) -> Result<(), String> {
-        self.open[index].outcome = Some(succeeds);
         let write = self.open[index].append.write;
+        // New ids of static members and tombstones do not: memory would rightly say another thing than the log.
+        let may_land = matches!(
+            self.world.groups.purpose_of(write),
+            Some(Purpose::Commit { .. } | Purpose::Assignment { .. } | Purpose::Empty { .. })
+        );
+        let lands = succeeds || (may_land && self.rng.percent(50));
+        if lands && !succeeds {
+            self.seen.count("landed untold");
+        }
+        self.open[index].outcome = Some(succeeds);
+        self.open[index].lands = lands;
         while let Some(open) = self.open.front()
-            && let Some(outcome) = open.outcome
+            && open.outcome.is_some()
         {
-            if outcome {
+            if open.lands {
                 self.log.extend(open.append.records.clone());
             }
             self.open.pop_front();
@@ -146,10 +163,22 @@ impl Run {
         };
         self.checks.acknowledged.retain(|(g, t), _| !is_hit(g, t));
         self.commits.retain(|_, (g, t, ..)| !is_hit(g, t));
+        let all = ["a", "b"].into_iter().flat_map(|g| ["t", "u"].map(|t| (g.into(), t.into())));
+        let hit: BTreeSet<_> = all.filter(|(g, t)| is_hit(g, t)).collect();
+        let groups = &self.world.groups.table.groups;
+        if hit.iter().any(|(g, t)| groups.get(g).and_then(|g| g.offsets.held(t, 0)) == Some(&None))
+        {
+            self.seen.count("deleted in doubt");
+        }
         let event = match what {
-            0 => Event::DeleteGroup(DeleteGroup { waiter: self.world.waiter(), group }),
+            0 => {
+                let waiter = self.world.waiter();
+                self.deletions.insert(waiter, hit);
+                Event::DeleteGroup(DeleteGroup { waiter, group })
+            }
             1 => {
                 let waiter = self.world.waiter();
+                self.deletions.insert(waiter, hit);
                 Event::DeleteOffsets(DeleteOffsets { waiter, group, partitions: vec![(topic, 0)] })
             }
             _ => Event::TopicsDeleted(vec![topic]),
@@ -172,7 +201,7 @@ impl Run {
             .map_or(0, |last| last + 1);
         let survive = told + self.rng.index(self.open.len() - told + 1);
         for (index, open) in std::mem::take(&mut self.open).into_iter().enumerate() {
-            if index < survive && open.outcome != Some(false) {
+            if index < survive && (open.outcome.is_none() || open.lands) {
                 self.log.extend(open.append.records);
             }
         }

@@ -1,20 +1,26 @@
 //! What must hold after every step, and what when everything has come to rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::group::{Group, Phase};
+use crate::offsets::Offsets;
 use crate::{GroupState, Groups, OffsetRead};
 
+/// Group and topic.
+pub(super) type Key = (Arc<str>, Arc<str>);
+
 /// An acknowledged commit: value and wall clock.
-pub(super) type Acknowledged = BTreeMap<(Arc<str>, Arc<str>), (i64, i64)>;
+pub(super) type Acknowledged = BTreeMap<Key, (i64, i64)>;
 
 #[derive(Default)]
 pub(super) struct Checks {
     /// The newest acknowledged commit of each group and topic; an ordered deletion removes it.
     pub(super) acknowledged: Acknowledged,
+    /// Of which groups and topics the deletion was acknowledged, and nothing was committed since.
+    pub(super) deleted: BTreeSet<Key>,
     /// Generation of each group at the last look, in this coordinator's term.
     generations: BTreeMap<Arc<str>, i32>,
     /// What members were assigned, by term, group and generation: one request's assignments or none.
@@ -45,6 +51,11 @@ impl Checks {
             let deleted = group.generation == 0 && !group.recorded;
             if group.generation < last && !deleted {
                 return Err(format!("{id}: generation {} after {last}", group.generation));
+            }
+        }
+        for (group, topic) in &self.deleted {
+            if let OffsetRead::Committed(offset) = groups.committed(group, topic, 0) {
+                return Err(format!("{group} {topic}: {offset:?} is there, and was deleted"));
             }
         }
         for ((group, topic), (value, committed_ms)) in &self.acknowledged {
@@ -146,12 +157,28 @@ impl Groups {
     }
 }
 
+/// What was acknowledged is there, or something later that was not; what is not even in doubt is not there.
+fn same_offsets(memory: &Offsets, loaded: &Offsets) -> Result<(), String> {
+    for (topic, partition, _) in memory.keys().chain(loaded.keys()) {
+        let after = loaded.get(topic, partition);
+        let is_same = match memory.held(topic, partition) {
+            Some(Some(before)) => after.is_some_and(|after| after.offset >= before.offset),
+            Some(None) => true,
+            None => after.is_none(),
+        };
+        if !is_same {
+            let before = memory.held(topic, partition);
+            return Err(format!("{topic}-{partition}: {before:?} and {after:?}"));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn same_after_restart(memory: &Groups, loaded: &Groups) -> Result<(), String> {
     for (id, group) in &memory.table.groups {
         let other = loaded.table.groups.get(id);
-        if !group.offsets.is_empty() && other.map(|other| &other.offsets) != Some(&group.offsets) {
-            return Err(format!("{id}: other offsets after a restart"));
-        }
+        same_offsets(&group.offsets, other.map_or(&Offsets::default(), |other| &other.offsets))
+            .map_err(|what| format!("{id}: other offsets after a restart: {what}"))?;
         // That it is empty is still to be written.
         if group.retry_at.is_some() {
             continue;
@@ -161,7 +188,7 @@ pub(super) fn same_after_restart(memory: &Groups, loaded: &Groups) -> Result<(),
                 group.state(),
                 GroupState::PreparingRebalance | GroupState::CompletingRebalance
             );
-            if soft || (!group.recorded && !group.pending.is_empty()) {
+            if soft || (!group.recorded && group.offsets.iter().next().is_none()) {
                 continue;
             }
             return Err(format!("{id} ({}) is gone after a restart", group.state().name()));

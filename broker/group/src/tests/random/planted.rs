@@ -23,10 +23,12 @@ pub(super) enum Planted {
     ForgottenWaiter,
     /// A static member keeps its old id beside the new one.
     StaticMemberTwice,
+    /// Commits of unknown outcome are forgotten.
+    ForgottenDoubts,
 }
 
 impl Planted {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::AcknowledgedOnTheWish,
         Self::ConfusedOutcomes,
         Self::PartialLoad,
@@ -37,6 +39,7 @@ impl Planted {
         Self::GenerationReset,
         Self::ForgottenWaiter,
         Self::StaticMemberTwice,
+        Self::ForgottenDoubts,
     ];
 
     /// Whether this is how the bug must show.
@@ -55,6 +58,7 @@ impl Planted {
             Self::GenerationReset => &["generation 0 after"],
             Self::ForgottenWaiter => &["has waited"],
             Self::StaticMemberTwice => &["by its instance id"],
+            Self::ForgottenDoubts => &["is back after a restart", "was deleted", "other offsets"],
         };
         signs.iter().any(|sign| error.contains(sign))
     }

@@ -1,6 +1,6 @@
 //! One seeded run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::group::Phase;
@@ -8,7 +8,7 @@ use crate::tests::world::{World, settings};
 use crate::writes::Purpose;
 use crate::{Answer, Append, Event, GroupError, OffsetsRecord, Settings, Waiter};
 
-use super::checks::{Checks, same_after_restart};
+use super::checks::{Checks, Key, same_after_restart};
 use super::client::Client;
 use super::planted::Planted;
 use super::prng::Prng;
@@ -29,6 +29,8 @@ pub(super) struct Open {
     pub(super) ordered_ms: u64,
     /// `None`: not told yet.
     pub(super) outcome: Option<bool>,
+    /// Whether it is in the log, once it is told; what failed may be.
+    pub(super) lands: bool,
 }
 
 pub(super) struct Run {
@@ -45,6 +47,8 @@ pub(super) struct Run {
     pub(super) owners: BTreeMap<Waiter, usize>,
     pub(super) commits: BTreeMap<Waiter, (Arc<str>, Arc<str>, i64, i64)>,
     pub(super) value: i64,
+    /// What deletions under way delete. A commit in between voids it for its key.
+    pub(super) deletions: BTreeMap<Waiter, BTreeSet<Key>>,
 }
 
 impl Run {
@@ -64,6 +68,7 @@ impl Run {
             owners: BTreeMap::new(),
             commits: BTreeMap::new(),
             value: 0,
+            deletions: BTreeMap::new(),
         }
     }
 
@@ -108,6 +113,7 @@ impl Run {
             append,
             ordered_ms: now_ms,
             outcome: None,
+            lands: false,
         }));
         for (waiter, answer) in std::mem::take(&mut self.world.answers) {
             self.answered(waiter, &answer)?;
@@ -134,6 +140,7 @@ impl Run {
     pub(super) fn answered(&mut self, waiter: Waiter, answer: &Answer) -> Result<(), String> {
         let owner = self.owners.remove(&waiter);
         let commit = self.commits.remove(&waiter);
+        let deletion = self.deletions.remove(&waiter).unwrap_or_default();
         match answer {
             Answer::Join(Ok(joined)) => {
                 self.seen.count("joined");
@@ -164,9 +171,13 @@ impl Run {
                 }
             }
             Answer::Commit(_) => self.seen.count("commit failed"),
-            Answer::DeleteGroup(Ok(())) => self.seen.count("group deleted"),
+            Answer::DeleteGroup(Ok(())) => {
+                self.seen.count("group deleted");
+                self.checks.deleted.extend(deletion);
+            }
             Answer::DeleteOffsets(Ok(results)) if results[0].is_ok() => {
-                self.seen.count("offset deleted")
+                self.seen.count("offset deleted");
+                self.checks.deleted.extend(deletion);
             }
             Answer::Sync(Err(_))
             | Answer::Heartbeat(_)
@@ -233,6 +244,17 @@ impl Run {
             Some(Planted::AcknowledgedOnTheWish) => {
                 for append in self.world.open.clone() {
                     self.world.step(Event::Appended { write: append.write, result: Ok(()) });
+                }
+            }
+            Some(Planted::ForgottenDoubts) => {
+                let doubts: Vec<_> = group
+                    .offsets
+                    .keys()
+                    .filter(|(_, _, held)| held.is_none())
+                    .map(|(topic, partition, _)| (topic.clone(), partition))
+                    .collect();
+                for (topic, partition) in doubts {
+                    group.offsets.remove(&topic, partition);
                 }
             }
             Some(Planted::LostTimer) if strikes => group.timer = None,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(super) struct Seen(BTreeMap<&'static str, u64>);
 
 impl Seen {
-    const WANTED: [&'static str; 17] = [
+    const WANTED: [&'static str; 19] = [
         "joined",
         "assigned",
         "committed",
@@ -25,6 +25,8 @@ impl Seen {
         "dead",
         "removed",
         "stall",
+        "landed untold",
+        "deleted in doubt",
     ];
 
     pub(super) fn count(&mut self, what: &'static str) {
