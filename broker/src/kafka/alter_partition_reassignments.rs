@@ -74,6 +74,7 @@ fn answer(
     moved: Result<Vec<ReplicaMoved>, Condition>,
 ) -> AlterPartitionReassignmentsResponse {
     let mut response = AlterPartitionReassignmentsResponse::default();
+    response.error_message = None;
     let moved = match moved {
         Ok(moved) => moved,
         Err(condition) => {
@@ -90,6 +91,7 @@ fn answer(
         let (name, partition, _) = one;
         let mut entry = ReassignablePartitionResponse::default();
         entry.partition_index = *partition;
+        entry.error_message = None;
         let twice = || Condition::InvalidRequest("the request names this partition twice".into());
         let outcome = match outcomes.get(&(name.as_str(), *partition)) {
             _ if named_twice.contains(&(name.as_str(), *partition)) => Err(twice()),

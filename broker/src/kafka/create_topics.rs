@@ -111,6 +111,8 @@ fn result(
 ) -> CreatableTopicResult {
     let mut entry = CreatableTopicResult::default();
     entry.name = topic.name.clone();
+    // Null and not empty where all went well, as in Kafka: clients compare.
+    entry.error_message = None;
     match made {
         Ok(created) => {
             // All zeros if it was only checked, as in Kafka.

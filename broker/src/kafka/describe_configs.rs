@@ -66,6 +66,7 @@ fn answer(
         let mut entry = DescribeConfigsResult::default();
         entry.resource_type = resource.resource_type;
         entry.resource_name = resource.resource_name.clone();
+        entry.error_message = None;
         match described {
             Ok(configs) => entry.configs = configs,
             Err(condition) => {

@@ -146,6 +146,7 @@ fn response(results: Results) -> ElectLeadersResponse {
     for (topic, partition, result) in results {
         let mut entry = PartitionResult::default();
         entry.partition_id = partition;
+        entry.error_message = None;
         if let Err(condition) = result {
             entry.error_code = error_code(&condition);
             entry.error_message = Some(StrBytes::from(condition.to_string()));

@@ -45,6 +45,7 @@ fn answer(
     listed: Result<BTreeMap<TopicPartition, Partition>, Condition>,
 ) -> ListPartitionReassignmentsResponse {
     let mut response = ListPartitionReassignmentsResponse::default();
+    response.error_message = None;
     let listed = match listed {
         Ok(listed) => listed,
         Err(condition) => {

@@ -1,6 +1,7 @@
 //! The fetch sessions of this broker's clients.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barnabas_types::Now;
@@ -15,12 +16,15 @@ pub(crate) struct FetchSessions {
     cache: Mutex<Cache<Arc<Session>>>,
     /// What ids are made from: nobody guesses another client's.
     ids: RandomState,
+    /// Ids tried so far: what one session was called, the next one is not.
+    tried: AtomicU64,
 }
 
 impl FetchSessions {
     /// At most so many (`max.incremental.fetch.session.cache.slots`); 0: none.
     pub(crate) fn new(slots_max: usize) -> Self {
-        Self { cache: Mutex::new(Cache::new(slots_max)), ids: RandomState::new() }
+        let cache = Mutex::new(Cache::new(slots_max));
+        Self { cache, ids: RandomState::new(), tried: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache<Arc<Session>>> {
@@ -44,7 +48,7 @@ impl FetchSessions {
         if partitions == 0 || partitions > SESSION_PARTITIONS_MAX {
             return 0;
         }
-        let id = self.id(now);
+        let id = self.id();
         let session = Arc::new(Session::new(id, version, request, found));
         let mut gave_way = Vec::new();
         let partitions = session.partitions();
@@ -76,9 +80,14 @@ impl FetchSessions {
     }
 
     /// A free id, 1 or more.
-    fn id(&self, now: Now) -> i32 {
+    fn id(&self) -> i32 {
         let cache = self.lock();
-        let of = |n: u64| (self.ids.hash_one((now.0, n)) % i32::MAX as u64) as i32 + 1;
-        (0..).map(of).find(|id| !cache.has(*id)).unwrap_or(0)
+        loop {
+            let tried = self.tried.fetch_add(1, Ordering::Relaxed);
+            let id = (self.ids.hash_one(tried) % i32::MAX as u64) as i32 + 1;
+            if !cache.has(id) {
+                return id;
+            }
+        }
     }
 }
