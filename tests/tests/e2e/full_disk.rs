@@ -132,12 +132,14 @@ async fn fill_and_free(
     assert!(cluster.broker(1).runs(), "{}", cluster.broker(1).last_log_line());
     all_there(cluster, sent)?;
 
-    let health = cluster.broker(1).health().await?;
-    let (room, state) = (&health["log_dirs"][0]["room"], &health["log_dirs"][0]["state"]);
-    // Files that end give back what was kept for them, so there may be room again by now.
-    let free_bytes = health["log_dirs"][0]["free_bytes"].as_u64().unwrap_or(0);
-    let is_full = room == "exhausted" || free_bytes > reserve_bytes;
-    assert!(state == "online" && (reserve_bytes == 0 || is_full), "{health}");
+    // The broker looks at its disks once a second, which is longer than this one takes to fill.
+    let broker = cluster.broker(1);
+    let health = wait_for("the broker tells that the disk is full", RESUME_MAX, || async {
+        let health = broker.health().await.ok()?;
+        (reserve_bytes == 0 || health["log_dirs"][0]["room"] == "exhausted").then_some(health)
+    })
+    .await?;
+    assert_eq!(health["log_dirs"][0]["state"], "online", "{health}");
     free(cluster).await?;
     let freed_at = Instant::now();
     let mut connection = Client::connect(&address).await?;
