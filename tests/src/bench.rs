@@ -106,7 +106,8 @@ async fn create(
 ) -> Outcome<()> {
     let topic = NewTopic { name, partitions, replication_factor, configs: &[] };
     cluster.admin().await?.create_topic(topic).await?;
-    cluster.until_healed(name, usize::try_from(replication_factor)?).await
+    cluster.until_healed(name, usize::try_from(replication_factor)?).await?;
+    cluster.until_served(name, partitions).await
 }
 
 fn cpu(pids: &[Pid]) -> Outcome<Duration> {

@@ -1,9 +1,10 @@
-//! Waiting until brokers are up for everybody: a registration alone may be that of a process that is dead, and its own process, the
-//! controller and the others hear of a new one only later.
+//! Waiting until brokers, or topics, are known to everybody: a registration alone may be that of a process that is dead, and what
+//! ZooKeeper has the brokers hear of only later.
 
 use super::{Cluster, SETTLE_MAX};
 use crate::Outcome;
 use crate::admin::Admin;
+use crate::client::Client;
 use crate::wait::wait_for;
 use crate::znodes::Znodes;
 
@@ -28,6 +29,23 @@ impl Cluster {
             Ok(()) => Ok(()),
             Err(error) => Err(format!("{error}; {:?}", unknown(znodes, ids, &admins).await).into()),
         }
+    }
+
+    /// Waits until every partition of a new topic, from 0 to `partitions` (exclusive), is served by the leader that a broker names.
+    /// Needs brokers that take connections.
+    ///
+    /// # Errors
+    /// One is not served within the deadline.
+    pub async fn until_served(&self, topic: &str, partitions: i32) -> Outcome<()> {
+        let bootstrap = self.bootstrap();
+        for partition in 0..partitions {
+            wait_for(&format!("{topic}-{partition} is served"), SETTLE_MAX, || async {
+                let leader = Client::of_leader(&bootstrap, 0, topic, partition).await;
+                leader.ok()?.end_offset(topic, partition).await.ok()
+            })
+            .await?;
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,6 @@ use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::client::{Answer, Client};
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, usage};
-use barnabas_tests::scene::until_serves;
 use barnabas_tests::wait::wait_for;
 use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::Value;
@@ -57,17 +56,6 @@ async fn until_free(cluster: &mut Cluster, clients_max: u64) -> Outcome<()> {
     .await
 }
 
-/// Address of the leader of partition 0 of a topic, once it serves: ZooKeeper has a new topic a moment before the brokers hear
-/// of it.
-async fn leader_of(cluster: &Cluster, topic: &str) -> Outcome<String> {
-    let leader = wait_for(&format!("a leader of {topic} is named"), SETTLE_MAX, || async {
-        Client::leader(&cluster.bootstrap(), 0, topic, 0).await.ok()
-    })
-    .await?;
-    until_serves(&leader, topic, 0).await?;
-    Ok(leader)
-}
-
 async fn produce_some(client: &mut Client, topic: &str) -> Outcome<Duration> {
     let began = Instant::now();
     match client.produce(topic, 0, None, &[vec![b'x'; 100]]).await? {
@@ -81,7 +69,8 @@ async fn g3_clients_that_never_read_hold_little_and_give_it_back() -> Outcome<()
     let mut cluster = Cluster::start(Options { brokers: 1, ..Options::default() }).await?;
     let greedy = NewTopic { name: "greedy", partitions: 1, replication_factor: 1, configs: &[] };
     topic(&cluster, greedy).await?;
-    let mut client = Client::connect(&leader_of(&cluster, "greedy").await?).await?;
+    cluster.until_served("greedy", 1).await?;
+    let mut client = Client::of_leader(&cluster.bootstrap(), 0, "greedy", 0).await?;
     for _ in 0..8 {
         let values = vec![vec![7; 500_000]];
         assert!(matches!(client.produce("greedy", 0, None, &values).await?, Answer::Appended(_)));
@@ -128,7 +117,8 @@ async fn g4_a_storm_of_connections_leaves_descriptors_to_logs_and_places_to_foll
     let mut cluster = Cluster::start(Options { config, ..Options::default() }).await?;
     let storm = NewTopic { name: "storm", partitions: 3, replication_factor: 3, configs: &[] };
     topic(&cluster, storm).await?;
-    let leader = leader_of(&cluster, "storm").await?;
+    cluster.until_served("storm", 3).await?;
+    let leader = Client::leader(&cluster.bootstrap(), 0, "storm", 0).await?;
     let id = (1..=3).find(|id| cluster.broker(*id).config().listener.to_string() == leader);
     let id = id.ok_or("no broker has the leader's address")?;
     let mut client = Client::connect(&leader).await?;
