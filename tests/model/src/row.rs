@@ -79,44 +79,49 @@ pub struct Row {
     pub mutation: Option<Mutation>,
 }
 
+impl Row {
+    /// What holds where a row says nothing.
+    pub const UNSAID: Self = Self {
+        records: 1,
+        process_crashes: 0,
+        host_crashes: 0,
+        crashes_of_all: 0,
+        suspicions: 0,
+        expiries: 0,
+        terms: 1,
+        proposals: 0,
+        epochs: 4,
+        min_insync: 1,
+        isr: 0b111,
+        flush_mode: FlushMode::Async,
+        acks: Acks::All,
+        unclean: false,
+        lost_answers: false,
+        tail_loss_told: true,
+        late_writes: false,
+        heal: 0,
+        assigned: 0b111,
+        target: 0b111,
+        moves: 0,
+        stops: 0,
+        stops_anyway: false,
+        available: false,
+        lives: 0,
+        messages: 0,
+        deletions: 0,
+        retentions: 0,
+        failed_syncs: 0,
+        switches: 0,
+        unclean_elections: 0,
+        begun: false,
+        only: None,
+        mutation: None,
+    };
+}
+
 impl Default for Row {
     fn default() -> Self {
-        Self {
-            records: 1,
-            process_crashes: 0,
-            host_crashes: 0,
-            crashes_of_all: 0,
-            suspicions: 0,
-            expiries: 0,
-            terms: 1,
-            proposals: 0,
-            epochs: 4,
-            min_insync: 1,
-            isr: 0b111,
-            flush_mode: FlushMode::Async,
-            acks: Acks::All,
-            unclean: false,
-            lost_answers: false,
-            tail_loss_told: true,
-            late_writes: false,
-            heal: 0,
-            assigned: 0b111,
-            target: 0b111,
-            moves: 0,
-            stops: 0,
-            stops_anyway: false,
-            available: false,
-            lives: 0,
-            messages: 0,
-            deletions: 0,
-            retentions: 0,
-            failed_syncs: 0,
-            switches: 0,
-            unclean_elections: 0,
-            begun: false,
-            only: None,
-            mutation: None,
-        }
+        Self::UNSAID
     }
 }
 
