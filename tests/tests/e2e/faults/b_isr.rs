@@ -123,6 +123,10 @@ async fn b4_a_shrinking_isr_releases_the_producers_that_wait() -> Outcome<()> {
         let partition = led_by(&scene, leader, name).await?;
         let address = scene.cluster.broker(leader).config().listener.to_string();
         let end = until_serves(&address, name, partition).await?;
+        // The pauses of the last turn have shrunk this partition's ISR as well.
+        scene
+            .until("its ISR is whole", (name, partition), |state| isr_is(state, &[1, 2, 3]))
+            .await?;
         for follower in &followers {
             scene.cluster.broker(*follower).pause()?;
         }
