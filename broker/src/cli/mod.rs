@@ -16,6 +16,7 @@ mod broker;
 mod cluster;
 mod config;
 mod delete_records;
+mod durability;
 mod group;
 mod kafka;
 mod leader;

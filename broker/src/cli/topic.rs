@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure, printable};
+use super::durability::Durability;
 use super::kafka::{ByPartition, Cluster, EARLIEST, LATEST};
 use super::table::{print_json, table};
 use super::{Asking, CliError, delete_records, key_value, partitions, reassign, settings};
@@ -116,11 +117,19 @@ fn create(args: CreateArgs) -> Result<(), CliError> {
         Some(Created::Failure(refusal)) => return Err(failure(&refusal)),
         None => return Err(empty_answer(&args.asking)),
     };
-    let row = json!({
+    let mut row = json!({
         "name": topic.name, "topic_id": topic_id(&topic.topic_id), "partitions": topic.partitions,
         "replication_factor": topic.replication_factor, "validate_only": args.validate_only,
     });
+    // It is there: that the asked broker cannot describe it yet is no failure.
+    let described =
+        if args.validate_only { None } else { topics(vec![topic.name.clone()], &args.asking).ok() };
+    let described = described.and_then(|answer| answer.topics.into_iter().next());
     if args.asking.json {
+        if let Some(durability) = described.as_ref().and_then(Durability::of) {
+            row["survives"] = durability.as_json();
+            row["warnings"] = durability.warnings().into();
+        }
         print_json(&row);
     } else {
         say!(
@@ -130,8 +139,16 @@ fn create(args: CreateArgs) -> Result<(), CliError> {
             counted(i64::from(topic.partitions), "partition"),
             topic.replication_factor
         );
+        described.iter().for_each(say_durability);
     }
     Ok(())
+}
+
+/// What the topic survives, and what to beware of.
+fn say_durability(topic: &Topic) {
+    for line in Durability::of(topic).iter().flat_map(Durability::lines) {
+        say!("  {line}");
+    }
 }
 
 fn list(asking: &Asking) -> Result<(), CliError> {
@@ -179,6 +196,7 @@ fn describe(names: Vec<String>, offsets: bool, asking: &Asking) -> Result<(), Cl
         if let Some(chosen) = settings::as_line(topic, &answer.cluster_settings) {
             say!("  {}", printable(&chosen));
         }
+        say_durability(topic);
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
         let mut columns = vec![
             "partition",
@@ -285,7 +303,7 @@ fn summary(topic: &Topic) -> Value {
 }
 
 /// How many replicas a partition has without those that are only being added.
-fn meant(partition: &Partition) -> usize {
+pub(super) fn meant(partition: &Partition) -> usize {
     partition.assigned_replicas.iter().filter(|b| !partition.adding_replicas.contains(b)).count()
 }
 
@@ -294,8 +312,11 @@ fn full(topic: &Topic, cluster: &HashMap<String, String>) -> Value {
     let id = topic.incarnation.as_ref().map(|incarnation| topic_id(&incarnation.topic_id));
     let partitions: Vec<Value> = topic.partitions.iter().map(partition).collect();
     let (configs, sources) = settings::as_json(topic, cluster);
+    let durability = Durability::of(topic);
     json!({
         "name": topic.name, "topic_id": id, "configs": configs, "config_sources": sources,
+        "survives": durability.as_ref().map(Durability::as_json),
+        "warnings": durability.as_ref().map(Durability::warnings).unwrap_or_default(),
         "partitions": partitions,
     })
 }

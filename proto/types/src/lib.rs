@@ -5,6 +5,7 @@
 mod assignment;
 pub mod broker_settings;
 mod condition;
+pub mod durability;
 mod ids;
 mod image;
 pub mod invariants;
