@@ -18,8 +18,15 @@ use crate::cluster::{Cluster, Options, program, usage};
 const IDLE: Duration = Duration::from_secs(20);
 const IDLE_PARTITIONS: i32 = 1_000;
 const IDLE_CONNECTIONS: u64 = 2_000;
-/// Bytes of a measurement with a thousand partitions.
+/// Bytes of a measurement with a thousand partitions, or with a client that takes its time.
 const SMALL_SHARE: u64 = 4;
+/// About the bytes of a batch, and a little more.
+const BATCH_BYTES: u64 = 68_000;
+/// Partitions of a topic with few.
+const FEW_PARTITIONS: i32 = 4;
+/// Batches of one measurement of latency, and the bytes of their records.
+const LATENCY_COUNT: u64 = 5_000;
+const LATENCY_BATCH_BYTES: u64 = 1_024;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -30,6 +37,8 @@ pub struct Plan {
     pub bytes: u64,
     /// The ideal program.
     pub ideal: PathBuf,
+    /// The program that drives librdkafka.
+    pub librdkafka: PathBuf,
 }
 
 /// Goals, of which each figure must not be above (or, for throughput, below).
@@ -39,6 +48,8 @@ const LATENCY_MAX: f64 = 3.0;
 const READ_NS_PER_BYTE_MAX: f64 = 0.3;
 const IDLE_CORE_SHARE_MAX: f64 = 0.02;
 const PARTITIONS_MIN: f64 = 0.8;
+const LIBRDKAFKA_RF1_MIN: f64 = 0.8;
+const LIBRDKAFKA_RF3_MIN: f64 = 0.5;
 const CONNECTION_BYTES_MAX: f64 = 20.0 * 1024.0;
 
 /// Runs it; `say` gets one JSON object a figure.
@@ -57,9 +68,13 @@ pub async fn run(plan: &Plan, say: &mut impl FnMut(&Value)) -> Outcome<()> {
     let bench =
         Bench { bootstrap: cluster.bootstrap(), pids, plan, data: cluster.directory().to_owned() };
     let (mut rf1, mut rf3) = (Vec::new(), Vec::new());
-    let (mut reads, mut latency, mut many) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reads, mut many) = (Vec::new(), Vec::new());
+    let (mut latency1, mut latency3) = (Vec::new(), Vec::new());
+    let (mut librdkafka1, mut librdkafka3) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
-        for (factor, acks, ratios) in [(1_i16, "1", &mut rf1), (3, "all", &mut rf3)] {
+        let of_factor =
+            [(1_i16, "1", &mut rf1, &mut librdkafka1), (3, "all", &mut rf3, &mut librdkafka3)];
+        for (factor, acks, ratios, librdkafka) in of_factor {
             let topic = format!("bench-{round}-rf{factor}");
             create(&cluster, &topic, 1, factor.into()).await?;
             let ideal = bench.ideal(factor - 1)?;
@@ -68,16 +83,30 @@ pub async fn run(plan: &Plan, say: &mut impl FnMut(&Value)) -> Outcome<()> {
                 &json!({"figure": "produce", "replicas": factor, "round": round, "cpu_ns_per_byte": broker, "ideal_cpu_ns_per_byte": ideal}),
             );
             ratios.push(broker / ideal);
+            let said = bench.latency(&topic, acks)?;
             if factor == 1 {
                 reads.push(bench.consume(&topic)?);
-                latency.push(bench.latency(&topic)?);
+                latency1.push(number(&said, "ratio")?);
+            } else {
+                latency3.push(number(&said, "p50_us")? / bench.ideal_latency(factor - 1)?);
             }
+            cluster.admin().await?.delete_topic(&topic).await?;
+            let topic = format!("librdkafka-{round}-rf{factor}");
+            create(&cluster, &topic, FEW_PARTITIONS, factor.into()).await?;
+            let mock = bench.librdkafka(&topic, acks, factor, None)?;
+            let rate = bench.librdkafka(&topic, acks, factor, Some(&bench.bootstrap))?;
+            say(
+                &json!({"figure": "librdkafka", "replicas": factor, "round": round, "megabytes_per_second": rate, "mock_megabytes_per_second": mock}),
+            );
+            librdkafka.push(rate / mock);
             cluster.admin().await?.delete_topic(&topic).await?;
         }
         let mut rates = Vec::new();
-        for partitions in [4, IDLE_PARTITIONS] {
+        for partitions in [FEW_PARTITIONS, IDLE_PARTITIONS] {
             let topic = format!("bench-{round}-p{partitions}");
             create(&cluster, &topic, partitions, 1).await?;
+            // The first record of a partition makes files and notes an epoch.
+            bench.produce(&topic, "1", IDLE_PARTITIONS as u64 * BATCH_BYTES)?;
             rates.push(bench.produce(&topic, "1", plan.bytes / SMALL_SHARE)?.1);
             cluster.admin().await?.delete_topic(&topic).await?;
         }
@@ -85,9 +114,14 @@ pub async fn run(plan: &Plan, say: &mut impl FnMut(&Value)) -> Outcome<()> {
     }
     say(&figure("RF 1: CPU against the ideal", &mut rf1, RF1_MAX));
     say(&figure("RF 3, acks=all: CPU of three brokers against the ideal", &mut rf3, RF3_MAX));
-    say(&figure("RF 1: p50 against a plain round trip", &mut latency, LATENCY_MAX));
+    say(&figure("RF 1: p50 against a plain round trip", &mut latency1, LATENCY_MAX));
+    say(&figure("RF 3, acks=all: p50 against the ideal", &mut latency3, LATENCY_MAX));
     say(&figure("tail read: ns of CPU a byte", &mut reads, READ_NS_PER_BYTE_MAX));
     say(&figure("throughput of 1,000 partitions against 4 (at least)", &mut many, PARTITIONS_MIN));
+    let name = "librdkafka, RF 1: rate against its mock cluster (at least)";
+    say(&figure(name, &mut librdkafka1, LIBRDKAFKA_RF1_MIN));
+    let name = "librdkafka, RF 3, acks=all: rate against its mock cluster (at least)";
+    say(&figure(name, &mut librdkafka3, LIBRDKAFKA_RF3_MIN));
     idle_connections(&mut cluster, say).await
 }
 
@@ -124,11 +158,40 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn ideal(&self, followers: i16) -> Outcome<f64> {
+        let bytes = self.plan.bytes.to_string();
+        number(&self.run_ideal(followers, &["--bytes", &bytes])?, "cpu_ns_per_byte")
+    }
+
+    /// The ideal's p50 in us, with one batch in flight.
+    fn ideal_latency(&self, followers: i16) -> Outcome<f64> {
+        let batch_bytes = LATENCY_BATCH_BYTES.to_string();
+        let bytes = (LATENCY_COUNT * LATENCY_BATCH_BYTES).to_string();
+        let one = ["--connections", "1", "--in-flight", "1", "--batch-bytes", &batch_bytes];
+        number(&self.run_ideal(followers, &[&one[..], &["--bytes", &bytes]].concat())?, "p50_us")
+    }
+
+    fn run_ideal(&self, followers: i16, arguments: &[&str]) -> Outcome<Value> {
         let mut command = Command::new(&self.plan.ideal);
         command.arg("--data").arg(&self.data);
-        command.args(["--followers", &followers.to_string()]);
-        command.args(["--bytes", &self.plan.bytes.to_string()]);
-        number(&output(command)?, "cpu_ns_per_byte")
+        command.args(["--followers", &followers.to_string()]).args(arguments);
+        output(command)
+    }
+
+    /// MB a second that librdkafka sends to these brokers, or to its mock cluster.
+    fn librdkafka(
+        &self,
+        topic: &str,
+        acks: &str,
+        replicas: i16,
+        bootstrap: Option<&str>,
+    ) -> Outcome<f64> {
+        let mut command = Command::new(&self.plan.librdkafka);
+        command.args(["--topic", topic, "--acks", acks]);
+        command.args(["--replicas", &replicas.to_string()]);
+        command.args(["--partitions", &FEW_PARTITIONS.to_string()]);
+        command.args(["--bytes", &(self.plan.bytes / SMALL_SHARE).to_string()]);
+        command.args(bootstrap.iter().flat_map(|to| ["--bootstrap", to]));
+        number(&output(command)?, "megabytes_per_second")
     }
 
     /// ns of the brokers' CPU a byte, and MB a second.
@@ -147,9 +210,11 @@ impl Bench<'_> {
         Ok(spent / number(&said, "bytes")?)
     }
 
-    fn latency(&self, topic: &str) -> Outcome<f64> {
-        let arguments = ["latency", "--acks", "1", "--batch-bytes", "1024", "--count", "5000"];
-        number(&self.bench(&arguments, topic)?, "ratio")
+    /// What one batch in flight at a time takes, beside a plain round trip.
+    fn latency(&self, topic: &str, acks: &str) -> Outcome<Value> {
+        let (bytes, count) = (LATENCY_BATCH_BYTES.to_string(), LATENCY_COUNT.to_string());
+        let arguments = ["latency", "--acks", acks, "--batch-bytes", &bytes, "--count", &count];
+        self.bench(&arguments, topic)
     }
 
     fn bench(&self, arguments: &[&str], topic: &str) -> Outcome<Value> {

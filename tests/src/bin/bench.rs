@@ -18,12 +18,15 @@ struct Arguments {
     /// The ideal program.
     #[arg(long)]
     ideal: PathBuf,
+    /// The program that drives librdkafka.
+    #[arg(long)]
+    librdkafka: PathBuf,
 }
 
 fn main() -> ExitCode {
-    let Arguments { rounds, bytes, ideal } = Arguments::parse();
+    let Arguments { rounds, bytes, ideal, librdkafka } = Arguments::parse();
     let mut say = |figure: &serde_json::Value| println!("{figure}");
-    let plan = Plan { rounds: rounds.max(1), bytes, ideal };
+    let plan = Plan { rounds: rounds.max(1), bytes, ideal, librdkafka };
     let ran = tokio::runtime::Runtime::new()
         .map_err(Into::into)
         .and_then(|r| r.block_on(barnabas_tests::bench::run(&plan, &mut say)));

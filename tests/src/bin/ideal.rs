@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use barnabas_log::Batches;
 use barnabas_log::testing::BatchBuilder;
@@ -194,16 +194,19 @@ fn drive(arguments: &Arguments) -> Outcome<()> {
     frame.extend_from_slice(&batch);
     let share = (arguments.bytes / batch.len() as u64 / arguments.connections).max(1);
     let began = Instant::now();
-    thread::scope(|scope| -> Outcome<()> {
+    let mut times = thread::scope(|scope| -> Outcome<Vec<Duration>> {
         let senders: Vec<_> = (0..arguments.connections)
             .map(|_| scope.spawn(|| send(port, &frame, share, arguments.in_flight)))
             .collect();
+        let mut times = Vec::new();
         for sender in senders {
-            sender.join().map_err(|_| "a sender ended with a panic")??;
+            times.extend(sender.join().map_err(|_| "a sender ended with a panic")??);
         }
-        Ok(())
+        Ok(times)
     })?;
     let seconds = began.elapsed().as_secs_f64();
+    times.sort_unstable();
+    let p50 = times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1e6);
     drop(child.stdin.take());
     let cpu_ns: f64 = said.next().ok_or("it told no CPU time")??.parse()?;
     child.wait()?;
@@ -213,25 +216,32 @@ fn drive(arguments: &Arguments) -> Outcome<()> {
         json!({
             "bench": "ideal", "followers": arguments.followers, "bytes": bytes, "batch_bytes": batch.len(),
             "seconds": seconds, "megabytes_per_second": bytes / 1e6 / seconds, "cpu_ns_per_byte": cpu_ns / bytes,
+            "p50_us": p50,
         })
     );
     Ok(())
 }
 
-fn send(port: u16, frame: &[u8], share: u64, in_flight: usize) -> Outcome<()> {
+/// Sends its share; how long each batch took from its sending to its acknowledgement.
+fn send(port: u16, frame: &[u8], share: u64, in_flight: usize) -> Outcome<Vec<Duration>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nodelay(true)?;
-    let mut under_way = 0;
-    for _ in 0..share {
-        if under_way == in_flight {
-            stream.read_exact(&mut [0; 8])?;
-            under_way -= 1;
-        }
-        stream.write_all(frame)?;
-        under_way += 1;
-    }
-    for _ in 0..under_way {
+    let mut under_way = VecDeque::new();
+    let mut times = Vec::new();
+    let mut acknowledged = |mut stream: &TcpStream, under_way: &mut VecDeque<Instant>| {
         stream.read_exact(&mut [0; 8])?;
+        times.extend(under_way.pop_front().map(|at| at.elapsed()));
+        Ok::<_, std::io::Error>(())
+    };
+    for _ in 0..share {
+        if under_way.len() == in_flight {
+            acknowledged(&stream, &mut under_way)?;
+        }
+        under_way.push_back(Instant::now());
+        stream.write_all(frame)?;
     }
-    Ok(())
+    while !under_way.is_empty() {
+        acknowledged(&stream, &mut under_way)?;
+    }
+    Ok(times)
 }

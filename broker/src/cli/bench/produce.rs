@@ -1,5 +1,6 @@
 //! `barnabas bench produce`: as many bytes as asked for, the same batch again and again.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -123,7 +124,7 @@ impl ProduceArgs {
         Ok(())
     }
 
-    /// One connection to the leader of its first partition; it serves, in turn, those of its partitions that this broker leads.
+    /// One connection to one of the leaders; it serves, in turn, its share of the partitions that this one leads.
     fn drive(
         &self,
         partitions: &[(i32, String)],
@@ -132,15 +133,7 @@ impl ProduceArgs {
         batch: &[u8],
         share: u64,
     ) -> Result<Vec<Duration>, CliError> {
-        let address = &partitions[mine % partitions.len()].1;
-        let led = partitions.iter().enumerate().skip(mine % partitions.len());
-        let mut served: Vec<i32> = led
-            .filter(|(at, (_, leader))| leader == address && at % step == mine % step)
-            .map(|(_, (partition, _))| *partition)
-            .collect();
-        if served.is_empty() {
-            served.push(partitions[mine % partitions.len()].0);
-        }
+        let (address, served) = share_of(partitions, mine, step);
         let frames: Vec<Bytes> = served
             .iter()
             .map(|partition| request(&self.driven.topic, *partition, self.batch.acks, batch))
@@ -165,6 +158,20 @@ impl ProduceArgs {
     }
 }
 
+/// Whom connection `mine` of `connections` serves: the leaders in turn, and of a leader's partitions every one that is not
+/// another connection's; where there are more connections than partitions, several serve one.
+fn share_of(partitions: &[(i32, String)], mine: usize, connections: usize) -> (&str, Vec<i32>) {
+    let leaders: BTreeSet<&str> = partitions.iter().map(|(_, leader)| leader.as_str()).collect();
+    let address = leaders.iter().nth(mine % leaders.len()).copied().unwrap_or_default();
+    let rank = mine / leaders.len();
+    let beside = (mine % leaders.len()..connections).step_by(leaders.len()).count();
+    let led: Vec<i32> =
+        partitions.iter().filter(|(_, leader)| leader == address).map(|(p, _)| *p).collect();
+    let share: Vec<i32> = led.iter().skip(rank).step_by(beside.max(1)).copied().collect();
+    let served = if share.is_empty() { vec![led[rank % led.len()]] } else { share };
+    (address, served)
+}
+
 fn receive(
     link: &mut Link,
     sent: &mut std::collections::VecDeque<Instant>,
@@ -173,4 +180,31 @@ fn receive(
     check(link.receive()?)?;
     times.extend(sent.pop_front().map(|at| at.elapsed()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_partition_is_served_by_somebody_and_every_connection_serves_its_leader() {
+        for (partitions, leaders) in [(1, 1), (4, 3), (5, 2), (1_000, 3)] {
+            let led: Vec<(i32, String)> =
+                (0..partitions).map(|p| (p, format!("b{}", p % leaders))).collect();
+            for connections in [1, 3, 4, 7] {
+                let mut served = BTreeSet::new();
+                for mine in 0..connections {
+                    let (address, share) = share_of(&led, mine, connections);
+                    assert!(!share.is_empty());
+                    for partition in share {
+                        assert_eq!(led[partition as usize].1, address);
+                        served.insert(partition);
+                    }
+                }
+                // Fewer connections than leaders leave some leaders out.
+                let whole = connections >= leaders as usize;
+                assert!(!whole || served.len() == led.len(), "{partitions}, {connections}");
+            }
+        }
+    }
 }
