@@ -1,6 +1,6 @@
 //! How many fetch sessions there may be, and which one gives way to a new one (KIP-227). Knows nothing of what is in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::Now;
 
@@ -50,8 +50,8 @@ impl<S: Clone> Cache<S> {
         Some(slot.session.clone())
     }
 
-    /// Takes a session in, if there is room or another one gives way; `false`: there is none, or the id is taken. The sessions
-    /// that gave way are the caller's to end.
+    /// Takes a session in, if there is room or others give way; `false`: there is none, or the id is taken, and then no other
+    /// gives way either. The sessions that gave way are the caller's to end.
     pub(super) fn insert(
         &mut self,
         id: i32,
@@ -63,9 +63,16 @@ impl<S: Clone> Cache<S> {
         if self.slots_max == 0 || partitions > SESSION_PARTITIONS_MAX || self.has(id) {
             return false;
         }
-        while self.sessions.len() >= self.slots_max || self.partitions + partitions > PARTITIONS_MAX
+        let mut victims = BTreeSet::new();
+        let mut left = self.partitions;
+        while self.sessions.len() - victims.len() >= self.slots_max
+            || left + partitions > PARTITIONS_MAX
         {
-            let Some(victim) = self.victim(partitions, now) else { return false };
+            let Some((id, slot)) = self.victim(partitions, now, &victims) else { return false };
+            left -= slot.partitions;
+            victims.insert(id);
+        }
+        for victim in victims {
             gave_way.extend(self.remove(victim));
         }
         self.partitions += partitions;
@@ -74,17 +81,23 @@ impl<S: Clone> Cache<S> {
     }
 
     /// The one that was not used for longest, if that is long; else the smallest of the old ones, if it is no larger than the
-    /// new one.
-    fn victim(&self, partitions: usize, now: Now) -> Option<i32> {
+    /// new one. None of those that were `chosen` already.
+    fn victim(
+        &self,
+        partitions: usize,
+        now: Now,
+        chosen: &BTreeSet<i32>,
+    ) -> Option<(i32, &Slot<S>)> {
         let is_old = |since: Now| now.since_ms(since) > EVICTION_MS;
-        let unused = self.sessions.iter().min_by_key(|(id, slot)| (slot.used, **id));
+        let sessions = || self.sessions.iter().filter(|(id, _)| !chosen.contains(id));
+        let unused = sessions().min_by_key(|(id, slot)| (slot.used, **id));
         let unused = unused.filter(|(_, slot)| is_old(slot.used));
         let small = || {
-            let old = self.sessions.iter().filter(|(_, slot)| is_old(slot.created));
+            let old = sessions().filter(|(_, slot)| is_old(slot.created));
             old.min_by_key(|(id, slot)| (slot.partitions, slot.created, **id))
                 .filter(|(_, slot)| slot.partitions <= partitions)
         };
-        unused.or_else(small).map(|(id, _)| *id)
+        unused.or_else(small).map(|(id, slot)| (*id, slot))
     }
 
     /// The session has so many partitions now; `false`: that is too many, and it must end.
@@ -157,6 +170,17 @@ mod tests {
         cache.remove(5);
         assert_eq!(insert(&mut cache, 6, SESSION_PARTITIONS_MAX + 1, 0), (false, vec![]));
         assert_eq!(cache.size(), (4, PARTITIONS_MAX - 1));
+    }
+
+    #[test]
+    fn whoever_is_refused_drives_nobody_out() {
+        let mut cache = Cache::new(1000);
+        insert(&mut cache, 1, 10, 0);
+        (2..=5).for_each(|id| assert!(insert(&mut cache, id, 99_990, 150_000).0));
+        // The first one is unused, but its room would not do.
+        assert_eq!(insert(&mut cache, 6, 99_990, 150_000), (false, vec![]));
+        assert_eq!(cache.size(), (5, 4 * 99_990 + 10));
+        assert_eq!(insert(&mut cache, 6, 40, 150_000), (true, vec![1]));
     }
 
     #[test]
