@@ -156,6 +156,12 @@ impl Disk {
         Ok(self.watched(file, path))
     }
 
+    /// As [`Disk::open`]; [`io::ErrorKind::WouldBlock`] if the disk would have to be asked where it lies.
+    pub(crate) fn open_cached(&self, path: &Path) -> io::Result<DiskFile> {
+        let file = crate::cached::open_to_change(path)?;
+        Ok(self.watched(file, path))
+    }
+
     /// Opens a file that is there, for reading and syncing.
     ///
     /// # Errors

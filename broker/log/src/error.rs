@@ -115,6 +115,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether it only says that the disk would have to be waited for ([`crate::Wait::Never`]).
+    pub(crate) fn is_cold(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// The condition that a client is told.
     #[must_use]
     pub fn condition(&self) -> Condition {

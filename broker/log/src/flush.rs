@@ -224,7 +224,7 @@ impl Log {
         let segment = &self.segments[after.saturating_sub(1)];
         let file = segment.any_file(&self.dir)?;
         let tail = (after == self.segments.len()).then_some(&self.tail);
-        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
+        let finder = Finder::new(&self.dir, segment.extent(), tail, &file);
         let position = finder.batch_of(self.flushed)?.map_or(segment.size, |(at, _)| at);
         self.rewrite = Some(Rewrite { segment: segment.base, position, until: self.log_end });
         Ok(())

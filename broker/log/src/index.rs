@@ -5,9 +5,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use crate::cached::Wait;
 use crate::disk::Disk;
 
 /// Entries that wait before they are written to the file together.
@@ -95,7 +95,8 @@ impl<E: Entry> SparseIndex<E> {
             Err(error) => return Err(error),
         };
         let written = file.metadata()?.len() / E::BYTES as u64;
-        let last = if written == 0 { None } else { Some(read_entry(&file, written - 1)?) };
+        let last =
+            if written == 0 { None } else { Some(read_entry(&file, written - 1, Wait::ForDisk)?) };
         Ok(Self { written, pending: Vec::new(), last })
     }
 
@@ -135,13 +136,14 @@ impl<E: Entry> SparseIndex<E> {
     pub(crate) fn find_last(
         &self,
         path: &Path,
+        wait: Wait,
         wanted: impl Fn(&E) -> bool,
     ) -> io::Result<Option<E>> {
         if self.pending.first().is_some_and(&wanted) {
             let after = self.pending.partition_point(&wanted);
             return Ok(self.pending.get(after - 1).copied());
         }
-        Ok(find_last_in(path, self.written, &wanted)?.map(|(_, entry)| entry))
+        Ok(find_last_in(path, self.written, wait, &wanted)?.map(|(_, entry)| entry))
     }
 
     /// Keeps only the entries for which `wanted` holds (a prefix), in memory and in the file.
@@ -154,7 +156,7 @@ impl<E: Entry> SparseIndex<E> {
         let kept = self.pending.partition_point(&wanted);
         self.pending.truncate(kept);
         if kept == 0 {
-            let found = find_last_in(path, self.written, &wanted)?;
+            let found = find_last_in(path, self.written, Wait::ForDisk, &wanted)?;
             let keep = found.map_or(0, |(at, _)| at + 1);
             match disk.open(path) {
                 Ok(file) => file.set_len(keep * E::BYTES as u64)?,
@@ -179,31 +181,33 @@ impl<E: Entry> SparseIndex<E> {
     }
 }
 
-fn read_entry<E: Entry>(file: &File, at: u64) -> io::Result<E> {
+fn read_entry<E: Entry>(file: &File, at: u64, wait: Wait) -> io::Result<E> {
     let mut bytes = [0; 16];
     let bytes = &mut bytes[..E::BYTES];
-    file.read_exact_at(bytes, at * E::BYTES as u64)?;
+    wait.read_exact_at(file, bytes, at * E::BYTES as u64)?;
     Ok(E::get(bytes))
 }
 
 /// As [`SparseIndex::find_last`], for a segment that nobody writes to: all entries are in the file.
 pub(crate) fn find_last_on_disk<E: Entry>(
     path: &Path,
+    wait: Wait,
     wanted: impl Fn(&E) -> bool,
 ) -> io::Result<Option<E>> {
-    Ok(find_last_in(path, u64::MAX, &wanted)?.map(|(_, entry)| entry))
+    Ok(find_last_in(path, u64::MAX, wait, &wanted)?.map(|(_, entry)| entry))
 }
 
 /// The last of the file's first `count` entries for which `wanted` holds, with its number.
 fn find_last_in<E: Entry>(
     path: &Path,
     count: u64,
+    wait: Wait,
     wanted: &impl Fn(&E) -> bool,
 ) -> io::Result<Option<(u64, E)>> {
     if count == 0 {
         return Ok(None);
     }
-    let file = match File::open(path) {
+    let file = match wait.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -212,14 +216,14 @@ fn find_last_in<E: Entry>(
     let (mut low, mut high) = (0, count.min(file.metadata()?.len() / E::BYTES as u64));
     while high - low > BLOCK_ENTRIES {
         let middle = low + (high - low) / 2;
-        if wanted(&read_entry(&file, middle)?) {
+        if wanted(&read_entry(&file, middle, wait)?) {
             low = middle;
         } else {
             high = middle;
         }
     }
     let mut block = vec![0; usize::try_from(high - low).unwrap_or(0) * E::BYTES];
-    file.read_exact_at(&mut block, low * E::BYTES as u64)?;
+    wait.read_exact_at(&file, &mut block, low * E::BYTES as u64)?;
     let mut found = None;
     for (number, bytes) in (low..).zip(block.chunks_exact(E::BYTES)) {
         let entry = E::get(bytes);
@@ -249,10 +253,11 @@ mod tests {
         }
         assert!(!index.pending.is_empty() && index.written > 0);
         for target in [0, 9, 10, 5555, 28_790, 29_500, 29_990, 40_000] {
-            let found = index.find_last(&path, |e| e.offset <= target).unwrap().unwrap();
+            let found =
+                index.find_last(&path, Wait::ForDisk, |e| e.offset <= target).unwrap().unwrap();
             assert_eq!(found.offset, (target / 10 * 10).min(29_990), "target {target}");
         }
-        assert_eq!(index.find_last(&path, |_| false).unwrap(), None);
+        assert_eq!(index.find_last(&path, Wait::ForDisk, |_| false).unwrap(), None);
         for keep in [29_500, 700, 0] {
             index.keep_while(&Disk::real(), &path, |e| e.offset <= keep).unwrap();
             assert_eq!(index.last().unwrap().offset, keep);

@@ -20,6 +20,7 @@
 mod append;
 pub mod batch;
 mod build;
+mod cached;
 mod check;
 mod checkpoint;
 mod codec;
@@ -54,6 +55,7 @@ mod walk;
 pub use append::Appended;
 pub use batch::{Batch, BatchError, BatchHeader, Batches};
 pub use build::record_batch;
+pub use cached::Wait;
 pub use check::{
     Fetched, ProduceRules, ProduceSummary, check_fetched, stamp, stamp_append_time,
     validate_produce,
@@ -75,7 +77,7 @@ pub use log_start::Detached;
 pub use loss::{Loss, LossCause};
 pub use producers::{Admission, ProducerBatch, SnapshotError};
 pub use progress::RecoveryProgress;
-pub use read::ReadRange;
+pub use read::{ColdRead, Looked, ReadRange};
 pub use records::{Record, Records, record_bytes};
 pub use recovery::Recovery;
 pub use retention::RetentionPlan;

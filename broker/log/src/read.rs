@@ -1,15 +1,19 @@
 //! Reading: finds the byte range that answers a fetch; the bytes are read after the log's lock is released.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use barnabas_types::Offset;
 
-use crate::disk::DiskFile;
+use crate::cached::{Wait, is_cold};
+use crate::disk::{DiskFile, Folder};
 use crate::error::LogError;
 use crate::log::Log;
-use crate::segment::{Finder, Segment, Tail};
+use crate::segment::{Extent, Finder, Segment, Tail, Wanted, path_of};
+
+/// What whoever waits for a cold range reads of it at once, only to have it in the page cache.
+const WARM_CHUNK_BYTES: usize = 128 << 10;
 
 /// Whole batches that lie back to back in one segment file.
 ///
@@ -42,6 +46,72 @@ impl ReadRange {
         }
         result
     }
+
+    /// What has to be read first, if the range, or some of it, is not in the page cache, as far as a few of its bytes tell.
+    #[must_use]
+    pub fn cold(&self) -> Option<ColdRead> {
+        let cold = is_cold(&self.file, self.position, self.len);
+        cold.then(|| ColdRead(Cold::Range(self.clone())))
+    }
+}
+
+/// What a look came to that was not to wait for the disk.
+#[derive(Debug)]
+pub enum Looked {
+    /// As [`Log::read`] says; its bytes themselves may still be cold ([`ReadRange::cold`]).
+    Found(Option<ReadRange>),
+    /// Where the records lie is not in memory either: look again after this was read.
+    Cold(ColdRead),
+}
+
+/// What somebody must read who may wait for the disk, so that others find it in the page cache. Needs no lock.
+#[derive(Debug)]
+pub struct ColdRead(Cold);
+
+#[derive(Debug)]
+enum Cold {
+    /// These bytes.
+    Range(ReadRange),
+    /// Where these offsets lie in a segment, and the bytes there.
+    Lookup { dir: Folder, extent: Extent, wanted: Wanted },
+}
+
+impl ColdRead {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The disk gives it no more.
+    pub fn run(&self) -> io::Result<()> {
+        let done = match &self.0 {
+            Cold::Range(range) => warm(range),
+            Cold::Lookup { dir, extent, wanted } => look_up(dir, *extent, *wanted),
+        };
+        match done {
+            // The segment is gone, was cut, or another one has its place: the next look knows.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+fn look_up(dir: &Folder, extent: Extent, wanted: Wanted) -> io::Result<()> {
+    let file = Arc::new(dir.disk.open_to_read(&path_of(dir, extent.base, "log"))?);
+    match Finder::new(dir, extent, None, &file).range(wanted) {
+        Ok(Some(Some((position, stop)))) => warm(&range(file, position, stop)),
+        Err(LogError::Io { source, .. }) => Err(source),
+        // Nothing, or other batches than there were: as above.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn warm(range: &ReadRange) -> io::Result<()> {
+    let mut chunk = vec![0; range.len.min(WARM_CHUNK_BYTES)];
+    let end = range.position + range.len as u64;
+    for at in (range.position..end).step_by(WARM_CHUNK_BYTES) {
+        let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(WARM_CHUNK_BYTES);
+        range.file.read_exact_at(&mut chunk[..len], at)?;
+    }
+    Ok(())
 }
 
 impl Log {
@@ -77,6 +147,23 @@ impl Log {
         to: Offset,
         max_bytes: usize,
     ) -> Result<Option<ReadRange>, LogError> {
+        match self.look(from, to, max_bytes, Wait::ForDisk)? {
+            Looked::Found(range) => Ok(range),
+            Looked::Cold(_) => Ok(None),
+        }
+    }
+
+    /// As [`Log::read_kept`], which waits for the disk as it is told.
+    ///
+    /// # Errors
+    /// As [`Log::read_kept`].
+    pub fn look(
+        &self,
+        from: Offset,
+        to: Offset,
+        max_bytes: usize,
+        wait: Wait,
+    ) -> Result<Looked, LogError> {
         let first = self.segments.first().map_or(self.log_end, |s| s.base);
         let (start, end) = (self.log_start().min(Offset(first)), self.log_end());
         if from < start || from > end {
@@ -84,16 +171,23 @@ impl Log {
         }
         let to = to.min(end);
         if from >= to {
-            return Ok(None);
+            return Ok(Looked::Found(None));
         }
+        let wanted = Wanted { from: from.0, to: to.0, max_bytes };
         let after = self.segments.partition_point(|s| s.base <= from.0);
         for number in after.saturating_sub(1)..self.segments.len() {
             // Records were compacted away up to the end of a segment: then the next one has the first that is left.
-            if let Some(found) = self.read_in(number, from, to, max_bytes)? {
-                return Ok(found);
+            match self.read_in(number, wanted, wait) {
+                Ok(Some(found)) => return Ok(Looked::Found(found)),
+                Ok(None) => {}
+                Err(error) if wait == Wait::Never && error.is_cold() => {
+                    let (dir, extent) = (self.dir.clone(), self.segments[number].extent());
+                    return Ok(Looked::Cold(ColdRead(Cold::Lookup { dir, extent, wanted })));
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(Looked::Found(None))
     }
 
     /// How many bytes the log has from `from` on, the batch that holds `from` included; 0 at the LEO. Costs a lookup in one
@@ -111,40 +205,23 @@ impl Log {
     fn read_in(
         &self,
         number: usize,
-        from: Offset,
-        to: Offset,
-        max_bytes: usize,
+        wanted: Wanted,
+        wait: Wait,
     ) -> Result<Option<Option<ReadRange>>, LogError> {
         let segment = &self.segments[number];
         let active = number + 1 == self.segments.len();
-        if active && let Some((position, _)) = self.tail.boundary_of(from.0) {
-            return self.read_near_end(segment, position, to.0, max_bytes).map(Some);
+        if active && let Some((position, _)) = self.tail.boundary_of(wanted.from) {
+            return self.read_near_end(segment, position, wanted, wait).map(Some);
         }
         let file = if active {
-            Arc::clone(segment.kept_file(&self.dir)?)
+            Arc::clone(segment.kept_file_if(&self.dir, wait)?)
         } else {
-            segment.any_file(&self.dir)?
+            segment.any_file_if(&self.dir, wait)?
         };
         let tail: Option<&Tail> = active.then_some(&self.tail);
-        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
-        let Some((position, first)) = finder.batch_of(from.0)? else {
-            return Ok(None);
-        };
-        let mut stop = (segment.size, segment.end);
-        if to.0 < segment.end
-            && let Some((at, header)) = finder.batch_of(to.0)?
-        {
-            stop = (at, header.base_offset);
-        }
-        if stop.0 <= position {
-            return Ok(Some(None));
-        }
-        let limit = position.saturating_add(max_bytes as u64);
-        if stop.0 > limit {
-            let one = (position + first.size() as u64, first.next_offset());
-            stop = finder.boundary_below(position, limit)?.unwrap_or(one);
-        }
-        Ok(Some(Some(range(file, position, stop))))
+        let finder = Finder::new(&self.dir, segment.extent(), tail, &file).waiting(wait);
+        let found = finder.range(wanted)?;
+        Ok(found.map(|found| found.map(|(position, stop)| range(file, position, stop))))
     }
 
     /// As [`Log::read`], from a batch whose successors are all remembered.
@@ -152,8 +229,8 @@ impl Log {
         &self,
         segment: &Segment,
         position: u64,
-        to: i64,
-        max_bytes: usize,
+        Wanted { to, max_bytes, .. }: Wanted,
+        wait: Wait,
     ) -> Result<Option<ReadRange>, LogError> {
         let mut stop = (segment.size, segment.end);
         if to < segment.end
@@ -170,7 +247,7 @@ impl Log {
             let one = self.tail.boundary_after(position).unwrap_or(stop);
             stop = below.unwrap_or(one);
         }
-        let file = Arc::clone(segment.kept_file(&self.dir)?);
+        let file = Arc::clone(segment.kept_file_if(&self.dir, wait)?);
         Ok(Some(range(file, position, stop)))
     }
 }

@@ -18,6 +18,7 @@ use std::time::UNIX_EPOCH;
 
 use barnabas_types::Offset;
 
+use crate::cached::Wait;
 use crate::config::LogConfig;
 use crate::error::{At as _, LogError};
 use crate::index::{TimeEntry, find_last_on_disk};
@@ -181,7 +182,8 @@ pub(crate) fn max_timestamp_on_disk(
     base: i64,
 ) -> Result<Option<MaxTimestamp>, LogError> {
     let path = path_of(dir, base, "timeindex");
-    let last: Option<TimeEntry> = find_last_on_disk(&path, |_| true).at("read", &path)?;
+    let last: Option<TimeEntry> =
+        find_last_on_disk(&path, Wait::ForDisk, |_| true).at("read", &path)?;
     Ok(last.map(|entry| MaxTimestamp {
         timestamp: entry.timestamp,
         offset: base + i64::from(entry.offset),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::batch::BatchHeader;
+use crate::cached::Wait;
 use crate::disk::{DiskFile, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::remove_if_there;
@@ -74,9 +75,18 @@ impl Segment {
         }
     }
 
-    fn open_file(&self, dir: &Folder) -> Result<Arc<DiskFile>, LogError> {
+    /// What of it does not change while its bytes stay.
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { base: self.base, end: self.end, size: self.size }
+    }
+
+    fn open_file(&self, dir: &Folder, wait: Wait) -> Result<Arc<DiskFile>, LogError> {
         let path = path_of(dir, self.base, "log");
-        dir.disk.open(&path).map(Arc::new).at("open", &path)
+        let opened = match wait {
+            Wait::ForDisk => dir.disk.open(&path),
+            Wait::Never => dir.disk.open_cached(&path),
+        };
+        opened.map(Arc::new).at("open", &path)
     }
 
     /// Creates the file anew, empty, and keeps it open.
@@ -90,15 +100,29 @@ impl Segment {
 
     /// The file, kept open from now on.
     pub(crate) fn kept_file(&self, dir: &Folder) -> Result<&Arc<DiskFile>, LogError> {
+        self.kept_file_if(dir, Wait::ForDisk)
+    }
+
+    /// The same, which waits for the disk as it is told.
+    pub(crate) fn kept_file_if(
+        &self,
+        dir: &Folder,
+        wait: Wait,
+    ) -> Result<&Arc<DiskFile>, LogError> {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self.open_file(dir)?;
+        let file = self.open_file(dir, wait)?;
         Ok(self.file.get_or_init(|| file))
     }
 
     /// The file, opened for its present readers only unless it is open already.
     pub(crate) fn any_file(&self, dir: &Folder) -> Result<Arc<DiskFile>, LogError> {
+        self.any_file_if(dir, Wait::ForDisk)
+    }
+
+    /// The same, which waits for the disk as it is told.
+    pub(crate) fn any_file_if(&self, dir: &Folder, wait: Wait) -> Result<Arc<DiskFile>, LogError> {
         if let Some(file) = self.file.get() {
             return Ok(Arc::clone(file));
         }
@@ -106,7 +130,7 @@ impl Segment {
         if let Some(file) = reading.upgrade() {
             return Ok(file);
         }
-        let file = self.open_file(dir)?;
+        let file = self.open_file(dir, wait)?;
         *reading = Arc::downgrade(&file);
         Ok(file)
     }
@@ -124,6 +148,23 @@ impl Segment {
     }
 
     pub(crate) fn damaged(&self, dir: &Path, position: u64, reason: &'static str) -> LogError {
+        self.extent().damaged(dir, position, reason)
+    }
+}
+
+/// Offsets and bytes of a segment, as whoever looks for something in it without the log's lock knows them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// As [`Segment::base`].
+    pub(crate) base: i64,
+    /// As [`Segment::end`].
+    pub(crate) end: i64,
+    /// As [`Segment::size`].
+    pub(crate) size: u64,
+}
+
+impl Extent {
+    fn damaged(self, dir: &Path, position: u64, reason: &'static str) -> LogError {
         LogError::Damaged { file: path_of(dir, self.base, "log"), position, reason }
     }
 }
@@ -239,25 +280,51 @@ impl Tail {
     }
 }
 
-/// Finds batches in one segment.
-pub(crate) struct Finder<'a> {
-    pub(crate) dir: &'a Folder,
-    pub(crate) segment: &'a Segment,
-    /// Only for the active segment.
-    pub(crate) tail: Option<&'a Tail>,
-    pub(crate) file: &'a File,
+/// Which records are looked for: `[from, to)`, and how many bytes of them at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) max_bytes: usize,
 }
 
-impl Finder<'_> {
+/// A run of whole batches: where it begins in the file, and where it stops in bytes and offsets, exclusive.
+pub(crate) type Span = (u64, (u64, i64));
+
+/// Finds batches in one segment.
+pub(crate) struct Finder<'a> {
+    dir: &'a Folder,
+    extent: Extent,
+    /// Only for the active segment.
+    tail: Option<&'a Tail>,
+    file: &'a File,
+    wait: Wait,
+}
+
+impl<'a> Finder<'a> {
+    pub(crate) fn new(
+        dir: &'a Folder,
+        extent: Extent,
+        tail: Option<&'a Tail>,
+        file: &'a File,
+    ) -> Self {
+        Self { dir, extent, tail, file, wait: Wait::ForDisk }
+    }
+
+    /// The same, which waits for the disk as it is told.
+    pub(crate) fn waiting(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
     fn hint(&self, wanted: impl Fn(&OffsetEntry) -> bool) -> Result<u64, LogError> {
-        let path = path_of(self.dir, self.segment.base, "index");
+        let path = path_of(self.dir, self.extent.base, "index");
         let entry = match self.tail {
-            Some(tail) => tail.index.find_last(&path, wanted),
-            None => find_last_on_disk(&path, wanted),
+            Some(tail) => tail.index.find_last(&path, self.wait, wanted),
+            None => find_last_on_disk(&path, self.wait, wanted),
         };
         let Some(entry) = entry.at("read", &path)? else { return Ok(0) };
-        let fits = entry_fits(self.file, self.segment, entry)
-            .at("read", &path_of(self.dir, self.segment.base, "log"))?;
+        let fits = entry_fits(self.file, self.extent, entry, self.wait)
+            .at("read", &path_of(self.dir, self.extent.base, "log"))?;
         Ok(if fits.is_some() { u64::from(entry.position) } else { 0 })
     }
 
@@ -267,15 +334,16 @@ impl Finder<'_> {
         position: u64,
         mut found: impl FnMut(u64, &BatchHeader) -> bool,
     ) -> Result<Option<(u64, BatchHeader)>, LogError> {
-        let mut walk = Walk::new(self.file, self.segment.size, position, LOOKUP_CHUNK_BYTES);
+        let mut walk =
+            Walk::new(self.file, self.extent.size, position, LOOKUP_CHUNK_BYTES).waiting(self.wait);
         loop {
-            let step = walk.next().at("read", &path_of(self.dir, self.segment.base, "log"))?;
+            let step = walk.next().at("read", &path_of(self.dir, self.extent.base, "log"))?;
             match step {
                 Step::Batch(at, header) if found(at, &header) => return Ok(Some((at, header))),
                 Step::Batch(..) => {}
                 Step::End => return Ok(None),
                 Step::Bad(at, _) => {
-                    return Err(self.segment.damaged(self.dir, at, "no whole batch"));
+                    return Err(self.extent.damaged(self.dir, at, "no whole batch"));
                 }
             }
         }
@@ -283,7 +351,7 @@ impl Finder<'_> {
 
     /// The batch that holds `offset`, or the first one after it; `None` if the segment ends before.
     pub(crate) fn batch_of(&self, offset: i64) -> Result<Option<(u64, BatchHeader)>, LogError> {
-        let base = self.segment.base;
+        let base = self.extent.base;
         let from = self.hint(|e| base + i64::from(e.offset) <= offset)?;
         self.walk(from, |_, header| header.last_offset() >= offset)
     }
@@ -306,13 +374,35 @@ impl Finder<'_> {
         Ok(boundary)
     }
 
+    /// As [`crate::Log::read`], from this segment; the outer `None` if the segment has nothing from there on.
+    pub(crate) fn range(&self, wanted: Wanted) -> Result<Option<Option<Span>>, LogError> {
+        let Some((position, first)) = self.batch_of(wanted.from)? else {
+            return Ok(None);
+        };
+        let mut stop = (self.extent.size, self.extent.end);
+        if wanted.to < self.extent.end
+            && let Some((at, header)) = self.batch_of(wanted.to)?
+        {
+            stop = (at, header.base_offset);
+        }
+        if stop.0 <= position {
+            return Ok(Some(None));
+        }
+        let limit = position.saturating_add(wanted.max_bytes as u64);
+        if stop.0 > limit {
+            let one = (position + first.size() as u64, first.next_offset());
+            stop = self.boundary_below(position, limit)?.unwrap_or(one);
+        }
+        Ok(Some(Some((position, stop))))
+    }
+
     /// The first batch, from the one with `offset` on, whose greatest timestamp is at least `timestamp`.
     pub(crate) fn reaches(
         &self,
         offset: i64,
         timestamp: i64,
     ) -> Result<Option<(u64, BatchHeader)>, LogError> {
-        let base = self.segment.base;
+        let base = self.extent.base;
         let from = self.hint(|e| base + i64::from(e.offset) <= offset)?;
         self.walk(from, |_, header| {
             header.last_offset() >= offset && header.max_timestamp >= timestamp
@@ -323,14 +413,14 @@ impl Finder<'_> {
 /// The header that an index entry points at, if it is the batch that the entry means.
 pub(crate) fn entry_fits(
     file: &File,
-    segment: &Segment,
+    extent: Extent,
     entry: OffsetEntry,
+    wait: Wait,
 ) -> io::Result<Option<BatchHeader>> {
     let position = u64::from(entry.position);
-    match Walk::new(file, segment.size, position, crate::batch::HEADER_BYTES).next()? {
-        Step::Batch(_, header)
-            if header.last_offset() == segment.base + i64::from(entry.offset) =>
-        {
+    let chunk_bytes = crate::batch::HEADER_BYTES;
+    match Walk::new(file, extent.size, position, chunk_bytes).waiting(wait).next()? {
+        Step::Batch(_, header) if header.last_offset() == extent.base + i64::from(entry.offset) => {
             Ok(Some(header))
         }
         _ => Ok(None),

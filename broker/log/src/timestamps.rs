@@ -11,6 +11,7 @@ use std::sync::Arc;
 use barnabas_types::Offset;
 
 use crate::batch::{BatchError, BatchHeader};
+use crate::cached::Wait;
 use crate::disk::DiskFile;
 use crate::error::{At as _, LogError};
 use crate::index::{TimeEntry, find_last_on_disk};
@@ -140,7 +141,7 @@ impl Log {
 
     pub(crate) fn finder<'a>(&'a self, number: usize, file: &'a File) -> Finder<'a> {
         let tail = self.is_active(number).then_some(&self.tail);
-        Finder { dir: &self.dir, segment: &self.segments[number], tail, file }
+        Finder::new(&self.dir, self.segments[number].extent(), tail, file)
     }
 
     pub(crate) fn max_timestamp_of(&self, number: usize) -> Result<Option<MaxTimestamp>, LogError> {
@@ -160,9 +161,9 @@ impl Log {
         let path = path_of(&self.dir, self.segments[number].base, "timeindex");
         let older = |e: &TimeEntry| e.timestamp < timestamp;
         let found = if self.is_active(number) {
-            self.tail.time.find_last(&path, older)
+            self.tail.time.find_last(&path, Wait::ForDisk, older)
         } else {
-            find_last_on_disk(&path, older)
+            find_last_on_disk(&path, Wait::ForDisk, older)
         };
         found.at("read", &path)
     }

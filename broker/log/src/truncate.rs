@@ -81,7 +81,7 @@ impl Log {
         let segment = &self.segments[index];
         let tail = (index + 1 == self.segments.len()).then_some(&self.tail);
         let file = segment.any_file(&self.dir)?;
-        let finder = Finder { dir: &self.dir, segment, tail, file: &file };
+        let finder = Finder::new(&self.dir, segment.extent(), tail, &file);
         let found = finder.batch_of(end)?;
         let size = found.map_or(segment.size, |(at, _)| at);
         let cut = Segment::new(segment.base, end, size);

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 use crate::batch::{BatchError, BatchHeader, CRC_FROM, CrcStream, HEADER_BYTES};
+use crate::cached::Wait;
 
 /// Chunk for short walks from an index entry: covers the default index interval.
 pub(crate) const LOOKUP_CHUNK_BYTES: usize = 8 * 1024;
@@ -31,11 +31,25 @@ pub(crate) struct Walk<'a> {
     buffer: Vec<u8>,
     buffer_from: u64,
     chunk_bytes: usize,
+    wait: Wait,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(file: &'a File, size: u64, position: u64, chunk_bytes: usize) -> Self {
-        Self { file, size, position, buffer: Vec::new(), buffer_from: position, chunk_bytes }
+        Self {
+            file,
+            size,
+            position,
+            buffer: Vec::new(),
+            buffer_from: position,
+            chunk_bytes,
+            wait: Wait::ForDisk,
+        }
+    }
+
+    /// The same, which waits for the disk as it is told.
+    pub(crate) fn waiting(self, wait: Wait) -> Self {
+        Self { wait, ..self }
     }
 
     /// The bytes `[from, from + need)`, through the buffer; `need` is at most the chunk and they lie below `size`.
@@ -46,7 +60,7 @@ impl<'a> Walk<'a> {
             let left = usize::try_from(self.size - from).unwrap_or(usize::MAX);
             self.buffer.resize(left.min(self.chunk_bytes), 0);
             self.buffer_from = from;
-            if let Err(error) = self.file.read_exact_at(&mut self.buffer, from) {
+            if let Err(error) = self.wait.read_exact_at(self.file, &mut self.buffer, from) {
                 self.buffer.clear();
                 return Err(error);
             }

@@ -27,6 +27,8 @@ pub struct Budget {
     followers: Share,
     /// Connections that wait for room.
     waiting: AtomicUsize,
+    /// One more began to wait.
+    ran_short: Notify,
     answer_bytes: AtomicUsize,
     /// Answers fell below the limit.
     answers_fell: Notify,
@@ -102,6 +104,7 @@ impl Budget {
             clients: Share::new(max_bytes),
             followers: Share::new(REPLICATION_BYTES),
             waiting: AtomicUsize::new(0),
+            ran_short: Notify::new(),
             answer_bytes: AtomicUsize::new(0),
             answers_fell: Notify::new(),
         }
@@ -122,6 +125,7 @@ impl Budget {
     pub(super) async fn reserve(self: Arc<Self>, bytes: usize, of_follower: bool) -> Reserved {
         let share = self.share(of_follower);
         let _waiting = Waiting::begin(&self.waiting);
+        self.ran_short.notify_waiters();
         // The semaphores are never closed.
         tokio::select! {
             biased;
@@ -136,7 +140,7 @@ impl Budget {
     }
 
     /// Whether some request waits for room.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
@@ -184,16 +188,26 @@ impl Budget {
 
     /// Until answers no longer exceed.
     pub(super) async fn answers_fit(&self) {
-        loop {
-            let fell = self.answers_fell.notified();
-            tokio::pin!(fell);
-            // From here on a notification is not missed.
-            fell.as_mut().enable();
-            if !self.answers_exceed() {
-                return;
-            }
-            fell.await;
+        until(&self.answers_fell, || !self.answers_exceed()).await;
+    }
+
+    /// Until some request waits for room.
+    pub(super) async fn runs_short(&self) {
+        until(&self.ran_short, || self.is_short()).await;
+    }
+}
+
+/// Waits for what each change tells of.
+async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
+    loop {
+        let change = changed.notified();
+        tokio::pin!(change);
+        // From here on a notification is not missed.
+        change.as_mut().enable();
+        if is_so() {
+            return;
         }
+        change.await;
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barnabas_log::ReadRange;
+use barnabas_log::{Looked, ReadRange, Wait};
 use barnabas_replica::{FetchPosition, FetchReply, FollowerFetch};
 use barnabas_types::{BrokerEpoch, Condition, Incarnation, Offset, TopicPartition};
 use barnabas_wire::{
@@ -20,7 +20,7 @@ use super::out::{Out, Slot};
 use super::piece::{Piece, splice};
 use crate::kafka::error_code;
 use crate::node::Node;
-use crate::partition::{Aftermath, Flush, FollowerSession, Hosted};
+use crate::partition::{Aftermath, COLD_LOOKS_MAX, Flush, FollowerSession, Hosted, Warming};
 
 /// Bits of a mark.
 const READY: u8 = 1;
@@ -63,6 +63,9 @@ struct Entry {
     told: Option<u64>,
     high_watermark_sent: Offset,
     log_start_sent: Offset,
+    /// Reads of what was not in the page cache, since records were last sent, and the last of them.
+    cold_reads: u32,
+    warming: Option<Arc<Warming>>,
 }
 
 struct Parked {
@@ -250,6 +253,8 @@ impl ReplicaSession {
             told: None,
             high_watermark_sent: Offset(-1),
             log_start_sent: Offset(-1),
+            cold_reads: 0,
+            warming: None,
         });
         Ok(())
     }
@@ -287,8 +292,9 @@ impl ReplicaSession {
                 postponed.push(index);
                 continue;
             }
+            let max_bytes = budget.min(parked.partition_max_bytes);
             if let Some(bytes) =
-                entry.tell(request, index, budget.min(parked.partition_max_bytes), &mut gathered)
+                entry.tell(request, index, max_bytes, &self.follower, &mut gathered)
             {
                 urgent = true;
                 budget = budget.saturating_sub(bytes);
@@ -309,7 +315,7 @@ impl ReplicaSession {
         let lazy = self.shared.lock().take(LAZY);
         for index in lazy {
             if let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::as_mut) {
-                entry.tell(request, index, 0, &mut gathered);
+                entry.tell(request, index, 0, &self.follower, &mut gathered);
             }
         }
         let pieces = gathered.finish(parked.correlation_id)?;
@@ -394,6 +400,7 @@ impl Entry {
         request: u64,
         index: u32,
         max_bytes: usize,
+        follower: &Arc<dyn FollowerSession>,
         gathered: &mut Gathered,
     ) -> Option<usize> {
         let position = self.position.filter(|_| self.told.is_none())?;
@@ -405,7 +412,13 @@ impl Entry {
             Some(FetchReply::Refused(condition)) => {
                 ReplicaFetchOutcome::Refused { error_code: error_code(&condition) }
             }
-            Some(FetchReply::Grant(_)) | None => self.read(&position, max_bytes, gathered)?,
+            Some(FetchReply::Grant(_)) | None => {
+                let tell = || {
+                    let follower = follower.clone();
+                    move || follower.news(index, true)
+                };
+                self.read(&position, max_bytes, tell, gathered)?
+            }
         };
         self.told = Some(request);
         let bytes = match &outcome {
@@ -422,35 +435,62 @@ impl Entry {
         Some(bytes)
     }
 
-    fn read(
+    /// What there is at this position; `None` if it is nothing, or nothing yet: `tell` makes what is called when there is more.
+    fn read<T: Fn() + Send + Sync + 'static>(
         &mut self,
         position: &FetchPosition,
         max_bytes: usize,
+        tell: impl Fn() -> T,
         gathered: &mut Gathered,
     ) -> Option<ReplicaFetchOutcome<RecordSlot>> {
-        let hosted = self.hosted.as_ref()?;
-        let read = match hosted.read_for_follower(position, max_bytes) {
-            Ok(read) => read,
-            Err(condition) => {
-                return Some(ReplicaFetchOutcome::Refused { error_code: error_code(&condition) });
+        let hosted = self.hosted.clone()?;
+        let warming = self.warming.take();
+        if warming.as_ref().is_some_and(|warming| !warming.is_over()) {
+            self.warming = warming;
+            return None;
+        }
+        let refused = |condition: &Condition| {
+            Some(ReplicaFetchOutcome::Refused { error_code: error_code(condition) })
+        };
+        let wait = if self.cold_reads < COLD_LOOKS_MAX { Wait::Never } else { Wait::ForDisk };
+        let (high_watermark, log_start, looked) =
+            match hosted.read_for_follower(position, max_bytes, wait) {
+                Ok(read) => read,
+                Err(condition) => return refused(&condition),
+            };
+        let (range, cold) = match looked {
+            Looked::Cold(cold) => (None, Some(cold)),
+            Looked::Found(range) if wait == Wait::ForDisk => (range, None),
+            Looked::Found(range) => {
+                let cold = range.as_ref().and_then(ReadRange::cold);
+                (range, cold)
             }
         };
-        let (high_watermark, log_start, range) = read;
+        if let Some(cold) = cold {
+            if warming.is_some_and(|warming| warming.has_failed(&hosted.topic_partition)) {
+                return refused(&Condition::KafkaStorageError);
+            }
+            self.warming = Warming::begin(vec![(hosted, cold)], tell());
+            if self.warming.is_some() {
+                self.cold_reads += 1;
+                return None;
+            }
+            // Too many wait for that disk: then this one waits for it here.
+            self.cold_reads = COLD_LOOKS_MAX;
+            return self.read(position, max_bytes, tell, gathered);
+        }
+        self.cold_reads = 0;
         let news = high_watermark > self.high_watermark_sent || log_start > self.log_start_sent;
         if range.is_none() && !news {
             return None;
         }
         let records = match range.map(|range| gathered.read(&range)).transpose() {
             Ok(slot) => slot.unwrap_or(RecordSlot { slot: 0, len: 0 }),
-            Err(condition) => {
-                return Some(ReplicaFetchOutcome::Refused { error_code: error_code(&condition) });
-            }
+            Err(condition) => return refused(&condition),
         };
         // The bytes were read without the partition's lock: they are this epoch's only if this broker still leads in it.
         if records.len > 0 && !hosted.leads_in(position.leader_epoch) {
-            return Some(ReplicaFetchOutcome::Refused {
-                error_code: error_code(&Condition::NotLeaderOrFollower),
-            });
+            return refused(&Condition::NotLeaderOrFollower);
         }
         self.high_watermark_sent = high_watermark;
         self.log_start_sent = log_start;

@@ -139,6 +139,7 @@ impl Connection {
             self.place.is_active();
             let deadline = self.deadline();
             let crowded = self.is_crowded();
+            let gives_way = self.fetches.iter().any(WaitingFetch::gives_way);
             let may_read = self.out.may_take() && self.reserving.is_none() && !crowded;
             let unsent = self.out.unsent_bytes() > 0;
             tokio::select! {
@@ -158,6 +159,7 @@ impl Connection {
                     self.keep(more);
                 }
                 () = self.node.budget.answers_fit(), if crowded => {}
+                () = self.node.budget.runs_short(), if gives_way => {}
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
             }
         }
@@ -303,7 +305,12 @@ impl Connection {
             Handled::Pieces(answer) => self.out.complete_pieces(slot, answer),
             Handled::Later => self.out.finish_before_more(slot),
             Handled::Produce(wait) => self.produces.push(wait),
-            Handled::Fetch(fetch) => self.fetches.push(fetch),
+            Handled::Fetch(mut fetch) => {
+                if frame.body.len() > FREE_BYTES_MAX {
+                    fetch.holds(frame.body.clone());
+                }
+                self.fetches.push(*fetch);
+            }
             Handled::Group(wait) => {
                 // Those wait for other members; were the socket not read meanwhile, nobody would see that the client is gone.
                 if !matches!(frame.key, ApiKey::JoinGroup | ApiKey::SyncGroup) {
@@ -336,10 +343,7 @@ impl Connection {
         let now = Instant::now();
         let mut index = 0;
         while index < self.fetches.len() {
-            let late = self.fetches[index].deadline <= now;
-            if (late || self.fetches[index].parked.is_fired())
-                && let Some(answer) = self.fetches[index].answer(&self.node, late)?
-            {
+            if let Some(answer) = self.fetches[index].answer(&self.node, now)? {
                 let fetch = self.fetches.swap_remove(index);
                 fetch.parked.cancel();
                 self.out.complete_pieces(fetch.slot, answer);
@@ -376,7 +380,7 @@ impl Connection {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let fetches = self.fetches.iter().map(|fetch| fetch.deadline);
+        let fetches = self.fetches.iter().filter_map(WaitingFetch::deadline);
         let produces = self
             .produces
             .iter()

@@ -2,6 +2,9 @@
 
 use std::net::IpAddr;
 
+use barnabas_wire::encode_request;
+use barnabas_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use barnabas_wire::messages::{FetchRequest, StrBytes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -103,6 +106,36 @@ async fn requests_that_stopped_half_way_go_when_others_need_their_memory() {
     // It is no request after all, and the broker says so by closing.
     let _ = client.read(&mut end).await;
     is_served(&mut rig.connect().await).await;
+}
+
+#[tokio::test]
+async fn a_large_fetch_that_waits_for_records_gives_way_to_requests_that_wait_for_its_memory() {
+    let (rig, disk) = (Rig::new(), crate::testing::Disk::new());
+    let hosted = disk.host(&rig.node, crate::testing::tp("t", 0));
+    crate::testing::state(&rig.node, &hosted, crate::testing::push(1, 1, &[1]));
+    let mut topic = FetchTopic::default();
+    topic.topic = "t".into();
+    topic.partitions.push(FetchPartition::default());
+    let mut request = FetchRequest::default();
+    (request.replica_id, request.min_bytes, request.max_bytes) = (-1, 1, 1 << 20);
+    (request.max_wait_ms, request.session_epoch) = (3_600_000, -1);
+    request.topics.push(topic);
+    request.rack_id = StrBytes::from("r".repeat(2 * FREE_BYTES_MAX));
+    let mut client = rig.connect().await;
+    client.write_all(&encode_request(1, "c", 11, &request).unwrap()).await.unwrap();
+    rig.until_reserved(|bytes| bytes > 0).await;
+    let budget = &rig.node.budget;
+    let rest = budget.max_bytes() - budget.request_bytes();
+    let rest = budget.try_reserve(rest, false).unwrap();
+    let beyond = budget.clone().reserve(1, false).await;
+    tokio::select! {
+        biased;
+        reserved = budget.clone().reserve(1, false) => drop(reserved),
+        () = tokio::time::sleep(Duration::from_secs(20)) => panic!("the fetch keeps its memory"),
+    }
+    drop((rest, beyond));
+    assert!(client.read_i32().await.unwrap() > 0, "it is answered");
+    rig.until_reserved(|bytes| bytes == 0).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use barnabas_group::{Groups, Replayed};
-use barnabas_log::{Batch, BatchError, Batches, Records, record_bytes};
+use barnabas_log::{Batch, BatchError, Batches, Records, Wait, record_bytes};
 use barnabas_types::{Condition, Offset, TopicPartition};
 use tokio::sync::Notify;
 
@@ -66,7 +66,7 @@ pub(super) fn load(hosted: &Hosted, life: &Life, groups: &mut Groups) -> Option<
             current_leader_epoch: Some(life.leader_epoch),
             ..ConsumerRead::at(from, READ_BYTES_MAX)
         };
-        let slice = match hosted.read_for_consumer(&read, None) {
+        let slice = match hosted.read_for_consumer(&read, None, Wait::ForDisk) {
             Ok(slice) => slice,
             // The log begins later, or has begun to.
             Err(Condition::OffsetOutOfRange { start, .. }) if start > from => {

@@ -82,7 +82,7 @@ pub(crate) enum Handled {
     /// A produce whose partitions answer by themselves; the connection watches its timeout.
     Produce(ProduceWait),
     /// A fetch that waits for bytes.
-    Fetch(WaitingFetch),
+    Fetch(Box<WaitingFetch>),
     /// Asked of a group's coordinator, which must hear if the connection ends before the answer.
     Group(GroupWait),
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use barnabas_log::{
-    Admission, BatchHeader, Fetched, Log, LogConfig, LogError, ProduceRules, ReadRange,
+    Admission, BatchHeader, Fetched, Log, LogConfig, LogError, Looked, ProduceRules, Wait,
 };
 use barnabas_replica::{
     ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
@@ -266,7 +266,8 @@ impl Hosted {
         reply.unwrap_or(FetchReply::Refused(Condition::NotLeaderOrFollower))
     }
 
-    /// What there is for a follower that stands at `position` and was granted before: HW, log start, and a range.
+    /// What there is for a follower that stands at `position` and was granted before: HW, log start, and a range. Waits for the
+    /// disk as it is told, with the partition's lock.
     ///
     /// # Errors
     /// If this broker does not lead in that epoch any more.
@@ -274,7 +275,8 @@ impl Hosted {
         &self,
         position: &FetchPosition,
         max_bytes: usize,
-    ) -> Result<(Offset, Offset, Option<ReadRange>), Condition> {
+        wait: Wait,
+    ) -> Result<(Offset, Offset, Looked), Condition> {
         let inner = self.lock();
         let present = inner.replica.leader_epoch().unwrap_or_default();
         if inner.replica.role() != (Role::Leader { leader_epoch: position.leader_epoch }) {
@@ -285,15 +287,15 @@ impl Hosted {
             });
         }
         let end = inner.replica.log_end();
-        let range = if position.log_end < end {
+        let looked = if position.log_end < end {
             inner
                 .log
-                .read_kept(position.log_end, end, max_bytes)
+                .look(position.log_end, end, max_bytes, wait)
                 .map_err(|_| Condition::KafkaStorageError)?
         } else {
-            None
+            Looked::Found(None)
         };
-        Ok((inner.replica.high_watermark(), inner.replica.log_start(), range))
+        Ok((inner.replica.high_watermark(), inner.replica.log_start(), looked))
     }
 
     /// How many bytes a second this replica may fetch; `None`: no limit.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barnabas_log::{Faults, Op, Verdict};
+use barnabas_log::{Faults, Op, Verdict, Wait};
 use barnabas_replica::{FetchOutcome, FetchPosition, FetchReply, FollowerFetch};
 use barnabas_types::{Acks, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Offset};
 
@@ -64,9 +64,15 @@ async fn r33_a_deletion_is_durable_here_and_reported_by_the_follower_when_it_is_
     assert_eq!(deletion.done.await.unwrap(), Ok(Offset(3)));
     assert!(checkpoint(&disk).contains("t 0 3"));
     assert_eq!(hosted.consumer_view(None).unwrap().log_start, Offset(3));
-    let below = hosted.read_for_consumer(&ConsumerRead::at(Offset(2), 1 << 20), None).map(|_| ());
+    let below = hosted
+        .read_for_consumer(&ConsumerRead::at(Offset(2), 1 << 20), None, Wait::ForDisk)
+        .map(|_| ());
     assert!(matches!(below, Err(Condition::OffsetOutOfRange { .. })));
-    assert!(hosted.read_for_consumer(&ConsumerRead::at(Offset(3), 1 << 20), None).is_ok());
+    assert!(
+        hosted
+            .read_for_consumer(&ConsumerRead::at(Offset(3), 1 << 20), None, Wait::ForDisk)
+            .is_ok()
+    );
     let above = delete(&node, &hosted, Some(6)).done.await.unwrap();
     assert!(matches!(above, Err(Condition::OffsetOutOfRange { .. })), "R32");
 }
@@ -146,7 +152,7 @@ async fn d2_a_full_disk_refuses_producers_serves_readers_and_resumes_by_itself()
     assert!(hosted.leads_in(LeaderEpoch(1)), "not fenced");
     assert!(
         hosted
-            .read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None)
+            .read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None, Wait::ForDisk)
             .unwrap()
             .range
             .is_some()
@@ -167,7 +173,9 @@ async fn d2_a_deletion_that_finds_no_room_for_its_checkpoint_waits_for_it() {
     fetch(&node, &hosted, 2, 2);
     assert!(deletion.done.try_recv().is_err());
     assert_eq!(hosted.consumer_view(None).unwrap().log_start, Offset(0));
-    let kept = hosted.read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None).unwrap();
+    let kept = hosted
+        .read_for_consumer(&ConsumerRead::at(Offset(0), 1 << 20), None, Wait::ForDisk)
+        .unwrap();
     assert!(kept.range.is_some(), "the old start is in force");
     full.0.store(false, Ordering::Release);
     assert_eq!(deletion.done.await.unwrap(), Ok(Offset(2)));

@@ -15,6 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod warming;
 
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
@@ -24,3 +25,4 @@ pub use reading::{ConsumerRead, ReadSlice};
 pub use ready::Ready;
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
+pub use warming::{COLD_LOOKS_MAX, Warming};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barnabas_log::{ProducerBatch, ReadRange};
+use barnabas_log::{ColdRead, Looked, ProducerBatch, ReadRange, Wait};
 use barnabas_replica::{ConsumerView, Role};
 use barnabas_types::{Condition, LeaderEpoch, Offset};
 
@@ -37,6 +37,8 @@ pub struct ReadSlice {
     pub view: ConsumerView,
     /// The bytes, if there are any.
     pub range: Option<ReadRange>,
+    /// There are some, but where they lie is not in memory; then there is no range.
+    pub cold: Option<ColdRead>,
     /// The consumer has read records that this log does not have: the largest epoch here that is not above its last one, and
     /// that epoch's exclusive end (KIP-595). There is no range then.
     pub diverging: Option<(LeaderEpoch, Offset)>,
@@ -45,7 +47,8 @@ pub struct ReadSlice {
 }
 
 impl Hosted {
-    /// What a consumer may read: one snapshot of view and range. `watcher` is told of the next news after it.
+    /// What a consumer may read: one snapshot of view and range. `watcher` is told of the next news after it. Waits for the
+    /// disk as it is told, with the partition's lock.
     ///
     /// # Errors
     /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`, also if the consumer's last epoch is one that this log never had.
@@ -53,6 +56,7 @@ impl Hosted {
         &self,
         read: &ConsumerRead,
         watcher: Option<(&Arc<Ready>, u32)>,
+        wait: Wait,
     ) -> Result<ReadSlice, Condition> {
         let mut inner = self.lock();
         let view = inner.replica.consumer_view(read.current_leader_epoch)?;
@@ -72,16 +76,20 @@ impl Hosted {
             return Err(out_of_range);
         }
         let wanted = diverging.is_none() && read.from < view.high_watermark && read.max_bytes > 0;
-        let range = if wanted {
+        let looked = if wanted {
             inner
                 .log
-                .read_kept(read.from, view.high_watermark, read.max_bytes)
+                .look(read.from, view.high_watermark, read.max_bytes, wait)
                 .map_err(|_| Condition::KafkaStorageError)?
         } else {
-            None
+            Looked::Found(None)
+        };
+        let (range, cold) = match looked {
+            Looked::Found(range) => (range, None),
+            Looked::Cold(cold) => (None, Some(cold)),
         };
         let watched = watcher.is_some_and(|(ready, index)| inner.watch(ready, index));
-        Ok(ReadSlice { view, range, diverging, watched })
+        Ok(ReadSlice { view, range, cold, diverging, watched })
     }
 
     /// Bytes of the log's files, and how far its end is behind the HW.

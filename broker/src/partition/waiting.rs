@@ -97,6 +97,11 @@ impl ParkedFetch {
         Self::new(self.out.clone(), min_bytes, 0)
     }
 
+    /// The connection that waits.
+    pub fn out(&self) -> &Arc<Out> {
+        &self.out
+    }
+
     /// This many bytes were found there already.
     pub fn gathered(&self, bytes: usize) {
         if self.gather(bytes) {

@@ -246,7 +246,11 @@ mod tests {
         cleanup.stop();
         assert_eq!(hosted.consumer_view(None).unwrap().log_end, Offset(40));
         let last = hosted
-            .read_for_consumer(&crate::partition::ConsumerRead::at(Offset(39), 1 << 20), None)
+            .read_for_consumer(
+                &crate::partition::ConsumerRead::at(Offset(39), 1 << 20),
+                None,
+                barnabas_log::Wait::ForDisk,
+            )
             .unwrap();
         assert!(last.range.is_some());
     }

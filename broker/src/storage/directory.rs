@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use barnabas_log::{LogDir, LogError};
 
+use super::readers::Readers;
+
 /// A file that is written and synced to find out whether a directory still can be.
 const PROBE: &str = "barnabas.probe";
 
@@ -34,6 +36,7 @@ pub struct Directory {
     room: AtomicU8,
     free_bytes: AtomicU64,
     total_bytes: AtomicU64,
+    readers: Readers,
 }
 
 impl Directory {
@@ -48,7 +51,8 @@ impl Directory {
         let offline = offline.map_or_else(OnceLock::new, OnceLock::from);
         let room = AtomicU8::new(Room::Enough as u8);
         let (free_bytes, total_bytes) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX));
-        Self { index, path, log_dir, offline, unread, room, free_bytes, total_bytes }
+        let readers = Readers::default();
+        Self { index, path, log_dir, offline, unread, room, free_bytes, total_bytes, readers }
     }
 
     pub(super) fn into_log_dir(self) -> Option<LogDir> {
@@ -94,6 +98,11 @@ impl Directory {
     /// Takes it out of use until the broker restarts. `false` if it was offline already.
     pub fn fail(&self, reason: String) -> bool {
         self.offline.set(reason).is_ok()
+    }
+
+    /// Who reads from its disk what is not in the page cache.
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     /// Writes and syncs a small file: an error means that the directory as a whole is of no use, not only one log in it.

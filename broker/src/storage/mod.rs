@@ -3,9 +3,9 @@
 mod cleaner;
 mod cleanup;
 mod directory;
-
 mod losses;
 mod open;
+mod readers;
 mod space;
 mod start;
 

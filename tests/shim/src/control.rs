@@ -10,7 +10,8 @@
 //!
 //! A rule is `ACTION OPERATION [path=PATTERN] [nth=N] [count=M]`. Actions: `fail:ERRNO` (a number), `short` (half of the bytes
 //! are written), `delay:MS`, `hold` (until the rules change; the call is then judged by the new ones), `noop` (success without
-//! the call, and nothing recorded). Operations: `write`, `read`, `open`, `create`, `truncate`, `allocate`, `fdatasync`,
+//! the call, and nothing recorded). Operations: `write`, `read`, `cached` (a read that is not to wait for the disk; `read` is
+//! those too), `open`, `create`, `truncate`, `allocate`, `fdatasync`,
 //! `fsync`, `syncfs`, `rename`, `unlink`, `mkdir`; `sync` is the three of them, `any` all. In a pattern `*` stands for any
 //! bytes. `nth`: from the N-th call on that matches; `count`: at most so often (1 if only `nth` is given). The first rule
 //! that fires decides; a delay lets the later ones decide too.
@@ -38,6 +39,7 @@ pub(crate) enum Op {
     Rename,
     Unlink,
     Mkdir,
+    Cached,
 }
 
 /// What becomes of a call.
@@ -57,9 +59,10 @@ const CALLS_AT: usize = FIRED_AT + RULES_MAX * 8;
 /// Between two looks of a call that is held.
 const HOLD_LOOK_MS: u64 = 1;
 
-const NAMES: [(&str, &[Op]); 14] = [
+const NAMES: [(&str, &[Op]); 15] = [
     ("write", &[Op::Write]),
-    ("read", &[Op::Read]),
+    ("read", &[Op::Read, Op::Cached]),
+    ("cached", &[Op::Cached]),
     ("open", &[Op::Open]),
     ("create", &[Op::Create]),
     ("truncate", &[Op::Truncate]),

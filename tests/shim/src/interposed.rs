@@ -138,15 +138,15 @@ extern "C" fn close(fd: c_int) -> c_int {
 }
 
 /// A read of something of ours may fail.
-fn read_refused(fd: c_int) -> Option<c_int> {
+fn read_refused(fd: c_int, op: Op) -> Option<c_int> {
     let shim = shim()?;
     shim.node(fd).filter(|node| !node.is_dir)?;
-    refusal(shim.judge(Op::Read, || sys::path_of(fd)))
+    refusal(shim.judge(op, || sys::path_of(fd)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-    match read_refused(fd) {
+    match read_refused(fd, Op::Read) {
         Some(errno) => fail(errno),
         // SAFETY: the caller's arguments, passed on.
         None => unsafe { sys::read(fd, to, len) },
@@ -155,7 +155,7 @@ unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t {
-    match read_refused(fd) {
+    match read_refused(fd, Op::Read) {
         Some(errno) => fail(errno),
         // SAFETY: the caller's arguments, passed on.
         None => unsafe { sys::pread(fd, to, len, at) },
@@ -166,6 +166,23 @@ unsafe extern "C" fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t)
 unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t {
     // SAFETY: the caller's arguments, passed on.
     unsafe { pread64(fd, to, len, at) }
+}
+
+/// Read by brokers to know whether the disk would have to be waited for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    parts: *const libc::iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let op = if flags & libc::RWF_NOWAIT == 0 { Op::Read } else { Op::Cached };
+    match read_refused(fd, op) {
+        Some(errno) => fail(errno),
+        // SAFETY: the caller's arguments, passed on.
+        None => unsafe { sys::preadv2(fd, parts, count, at, flags) },
+    }
 }
 
 /// A write of `len` bytes at `at` (`None`: at the position of the descriptor); `real` writes at most so many.

@@ -51,6 +51,17 @@ pub(crate) unsafe fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -
     unsafe { libc::syscall(libc::SYS_pread64, fd, to, len, at) as ssize_t }
 }
 
+pub(crate) unsafe fn preadv2(
+    fd: c_int,
+    parts: *const libc::iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { libc::syscall(libc::SYS_preadv2, fd, parts, count, at, 0, flags) as ssize_t }
+}
+
 pub(crate) unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller's arguments, passed on.
     unsafe { libc::syscall(libc::SYS_write, fd, from, len) as ssize_t }

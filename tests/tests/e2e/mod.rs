@@ -11,6 +11,8 @@ mod bad_input;
 #[cfg(target_os = "linux")]
 mod churn;
 mod clients;
+#[cfg(target_os = "linux")]
+mod cold_reads;
 mod compaction;
 mod configs;
 #[cfg(target_os = "linux")]

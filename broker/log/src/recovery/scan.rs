@@ -6,6 +6,7 @@ use barnabas_types::{EpochStart, LeaderEpoch, Offset};
 
 use super::{Recovery, joins};
 use crate::batch::{BatchError, BatchHeader};
+use crate::cached::Wait;
 use crate::config::LogConfig;
 use crate::disk::Folder;
 use crate::error::{At as _, LogError};
@@ -151,7 +152,7 @@ impl Scanner<'_> {
         {
             let (number, found) = (segments.len() - 2, last.base);
             let file = before.any_file(self.dir)?;
-            let finder = Finder { dir: self.dir, segment: before, tail: None, file: &file };
+            let finder = Finder::new(self.dir, before.extent(), None, &file);
             match finder.batch_of(found - 1) {
                 Ok(Some(_)) => break,
                 Ok(None) | Err(LogError::Damaged { .. }) => {}
@@ -332,11 +333,13 @@ fn begin(
         tail.index = SparseIndex::load(&index_path).at("read", &index_path)?;
         tail.time = SparseIndex::load(&time_path).at("read", &time_path)?;
         let wanted = |offset: u32| segment.base + i64::from(offset) < below;
-        let entry =
-            tail.index.find_last(&index_path, |e| wanted(e.offset)).at("read", &index_path)?;
+        let entry = tail
+            .index
+            .find_last(&index_path, Wait::ForDisk, |e| wanted(e.offset))
+            .at("read", &index_path)?;
         if let Some(entry) = entry
-            && let Some(header) =
-                entry_fits(file, segment, entry).at("read", &path_of(dir, segment.base, "log"))?
+            && let Some(header) = entry_fits(file, segment.extent(), entry, Wait::ForDisk)
+                .at("read", &path_of(dir, segment.base, "log"))?
         {
             if tail.index.last() != Some(entry) {
                 let keep =

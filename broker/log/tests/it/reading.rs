@@ -1,10 +1,12 @@
 //! Ranges: on batch boundaries, from the asked offset, never beyond the limit, across segments; offsets by time; the index.
 
 use std::fs;
+use std::path::Path;
 
 use barnabas_log::testing::BatchBuilder;
-use barnabas_log::{Log, LogConfig, LogError};
+use barnabas_log::{Log, LogConfig, LogError, Looked, ReadRange, Wait};
 use barnabas_types::{LeaderEpoch, Offset};
+use rustix::fs::{Advice, fadvise, statfs};
 
 use crate::world::{TINY, World, append, batches, read_all, segment_files};
 
@@ -46,6 +48,54 @@ fn check_every_range(log: &Log) {
             }
         }
     }
+}
+
+/// Lets the page cache forget a partition's files.
+fn forget(partition: &Path) {
+    for entry in fs::read_dir(partition).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_in_memory_is_told_without_waiting_and_found_once_somebody_has_read_it() {
+    const TMPFS: u64 = 0x0102_1994;
+    let world = World::new("cold", TINY);
+    let (_dir, mut log) = world.start();
+    varied(&mut log, 60);
+    assert!(log.segment_count() > 5);
+    if statfs(world.path()).unwrap().f_type as u64 == TMPFS {
+        // Nothing is ever out of memory there.
+        return;
+    }
+    let look = |from| log.look(Offset(from), log.log_end(), 300, Wait::Never).unwrap();
+    let (mut lookups, mut ranges) = (0, 0);
+    for from in 0..log.log_end().0 {
+        forget(&world.partition());
+        let cold = match look(from) {
+            // Of the last batches it is known where they lie.
+            Looked::Found(range) => match range.as_ref().and_then(ReadRange::cold) {
+                Some(cold) => {
+                    ranges += 1;
+                    cold
+                }
+                // The kernel is free to keep a page that it uses just now.
+                None => continue,
+            },
+            Looked::Cold(cold) => {
+                lookups += 1;
+                cold
+            }
+        };
+        cold.run().unwrap();
+        let Looked::Found(Some(found)) = look(from) else { panic!("{from} is still cold") };
+        assert!(found.cold().is_none());
+        let read = log.read(Offset(from), log.log_end(), 300).unwrap().unwrap();
+        assert_eq!((found.position, found.len, found.end), (read.position, read.len, read.end));
+    }
+    assert!(lookups > 0 && ranges > 0, "{lookups}, {ranges}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barnabas_log::ReadRange;
+use barnabas_log::{ColdRead, ReadRange, Wait};
 use barnabas_types::{BrokerId, Condition, LeaderEpoch, Offset, TopicId, TopicName};
 use barnabas_wire::messages::fetch_request::FetchPartition;
 use barnabas_wire::messages::{StrBytes, Uuid};
@@ -11,10 +11,32 @@ use barnabas_wire::{FetchReplyPartition, Records};
 use super::super::error_codes::TOPIC_AUTHORIZATION_FAILED;
 use super::super::{error_code, find, leader_hints};
 use crate::node::Node;
-use crate::partition::{ConsumerRead, Hosted, Ready};
+use crate::partition::{COLD_LOOKS_MAX, ConsumerRead, Hosted, Ready, Warming};
 
 /// First version that names topics by their ids (KIP-516).
 pub(super) const TOPIC_ID_VERSION: i16 = 13;
+
+/// Cold partitions that are read for one fetch at once; the others have their turn in later ones.
+const COLD_READS_MAX: usize = 8;
+
+/// What a fetch knows of the reads that were made for it because it found records that were not in the page cache.
+#[derive(Clone, Default)]
+pub(super) struct Warmth {
+    /// How often such reads were made.
+    pub(super) rounds: u32,
+    /// The last ones.
+    pub(super) warming: Option<Arc<Warming>>,
+}
+
+impl Warmth {
+    fn wait(&self) -> Wait {
+        if self.rounds < COLD_LOOKS_MAX { Wait::Never } else { Wait::ForDisk }
+    }
+
+    fn has_failed(&self, hosted: &Hosted) -> bool {
+        self.warming.as_ref().is_some_and(|warming| warming.has_failed(&hosted.topic_partition))
+    }
+}
 
 /// How a client names a topic.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -96,11 +118,13 @@ pub(super) struct Look {
     pub(super) more: bool,
     /// Who will tell of news.
     pub(super) watched: Option<Arc<Hosted>>,
+    /// There are records, but they are not in the page cache.
+    pub(super) cold: Option<(Arc<Hosted>, ColdRead)>,
 }
 
 impl Look {
     fn error(reply: FetchReplyPartition) -> Self {
-        Self { reply, range: None, urgent: true, more: true, watched: None }
+        Self { reply, range: None, urgent: true, more: true, watched: None, cold: None }
     }
 }
 
@@ -111,14 +135,25 @@ pub(super) struct Found {
     pub(super) ranges: Vec<ReadRange>,
     pub(super) bytes: usize,
     pub(super) urgent: bool,
+    /// What must be read first of those partitions that have records which are not in the page cache: of the first few.
+    pub(super) cold: Vec<(Arc<Hosted>, ColdRead)>,
     /// Bytes that the answer may still take.
     budget: usize,
+    warmth: Warmth,
 }
 
 impl Found {
     /// Nothing yet, of an answer of at most `budget` bytes of records (a single batch may be larger).
-    pub(super) fn new(budget: usize) -> Self {
-        Self { topics: Vec::new(), ranges: Vec::new(), bytes: 0, urgent: false, budget }
+    pub(super) fn new(budget: usize, warmth: &Warmth) -> Self {
+        Self {
+            topics: Vec::new(),
+            ranges: Vec::new(),
+            bytes: 0,
+            urgent: false,
+            cold: Vec::new(),
+            budget,
+            warmth: warmth.clone(),
+        }
     }
 
     /// Whether nothing more can be taken.
@@ -141,8 +176,17 @@ impl Found {
             // KIP-74: whatever the limits, the first partition with records gives a batch, or the client never moves on.
             read.max_bytes = read.max_bytes.max(1);
         }
+        let wait = self.warmth.wait();
         let done = topic.find(node, index).and_then(|hosted| {
-            let slice = hosted.read_for_consumer(&read, watcher)?;
+            let mut slice = hosted.read_for_consumer(&read, watcher, wait)?;
+            if wait == Wait::Never
+                && let Some(cold) = slice.range.as_ref().and_then(ReadRange::cold)
+            {
+                (slice.range, slice.cold) = (None, Some(cold));
+            }
+            if slice.cold.is_some() && self.warmth.has_failed(&hosted) {
+                return Err(Condition::KafkaStorageError);
+            }
             Ok((hosted, slice))
         });
         let (hosted, slice) = match done {
@@ -165,12 +209,14 @@ impl Found {
         let urgent = slice.diverging.is_some();
         let more = urgent || read.from < slice.view.high_watermark;
         let range = slice.range.filter(|range| range.len <= self.budget || first);
-        Look { reply, range, urgent, more, watched: slice.watched.then_some(hosted) }
+        let cold = slice.cold.map(|cold| (hosted.clone(), cold));
+        Look { reply, range, urgent, more, watched: slice.watched.then_some(hosted), cold }
     }
 
     /// Takes the look into the answer.
     pub(super) fn add(&mut self, topic: &Topic, mut look: Look) {
         self.urgent |= look.urgent;
+        self.warm(look.cold);
         if let Some(range) = look.range {
             self.bytes += range.len;
             self.budget = self.budget.saturating_sub(range.len);
@@ -180,6 +226,13 @@ impl Found {
         match self.topics.last_mut() {
             Some((last, replies)) if last == topic => replies.push(look.reply),
             _ => self.topics.push((topic.clone(), vec![look.reply])),
+        }
+    }
+
+    /// Takes note of what must be read first.
+    pub(super) fn warm(&mut self, cold: Option<(Arc<Hosted>, ColdRead)>) {
+        if self.cold.len() < COLD_READS_MAX {
+            self.cold.extend(cold);
         }
     }
 

@@ -3,7 +3,8 @@
 //! from 12), KIP-951 (who leads instead, from 12, and where, from 16). Consumers see records below the HW.
 //!
 //! A fetch that finds less than `min_bytes` parks itself on its partitions; an append that makes it due wakes the
-//! connection, which then reads again. There is no polling. A fetch in a session (`session`) looks at those partitions only
+//! connection, which then reads again. There is no polling. One that finds records which are not in the page cache has them
+//! read by the threads of their log directory, and looks again when they are. A fetch in a session (`session`) looks at those partitions only
 //! that have news; one without looks at all that it names, each time.
 
 mod answer;
@@ -19,7 +20,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barnabas_log::ColdRead;
 use barnabas_wire::messages::FetchRequest;
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::error_codes::FETCH_SESSION_ID_NOT_FOUND;
@@ -27,9 +30,9 @@ use super::{Handled, RequestContext};
 use crate::connection::serve::WAIT_MAX;
 use crate::connection::{Piece, Slot};
 use crate::node::Node;
-use crate::partition::ParkedFetch;
+use crate::partition::{Hosted, ParkedFetch, Warming};
 use answer::Form;
-use look::{Found, Position, Topic};
+use look::{Found, Position, Topic, Warmth};
 use session::Session;
 pub(crate) use sessions::FetchSessions;
 
@@ -40,15 +43,29 @@ const REPLICA_STATE_VERSION: i16 = 15;
 /// First version with sessions.
 const SESSION_VERSION: i16 = 7;
 
-/// A fetch that waits for bytes.
+/// A fetch that waits for bytes, or for a disk.
 pub(crate) struct WaitingFetch {
     /// Its place among the answers.
     pub slot: Slot,
-    /// When it is answered with what there is.
-    pub deadline: Instant,
     /// What partitions touch.
     pub parked: Arc<ParkedFetch>,
+    /// When it is answered with what there is.
+    deadline: Instant,
     fetch: Fetch,
+    warmth: Warmth,
+    /// It waits for reads, and for nothing else.
+    reading: bool,
+    /// Its frame, if that is large, with the room that it has reserved: what is decoded of it is no smaller.
+    frame: Option<Bytes>,
+}
+
+/// What a look of a fetch came to.
+enum Outcome {
+    Answer(Vec<Piece>),
+    /// Too little: so many bytes.
+    Wait(usize),
+    /// This must be read first.
+    Cold(Vec<(Arc<Hosted>, ColdRead)>),
 }
 
 /// A request in hand.
@@ -79,41 +96,94 @@ pub(super) fn handle(
         Ok(fetch) => fetch,
         Err(error_code) => return Ok(Handled::Pieces(form.error(error_code)?)),
     };
-    if let Some(answer) = fetch.answer(node, wait.is_zero())?.0 {
+    let outcome = fetch.answer(node, wait.is_zero(), &Warmth::default())?;
+    if let Outcome::Answer(answer) = outcome {
         return Ok(Handled::Pieces(answer));
     }
-    let fetch = WaitingFetch {
+    let mut fetch = WaitingFetch {
         slot: context.slot,
-        deadline: Instant::now() + wait.min(WAIT_MAX),
         parked: Arc::new(ParkedFetch::new(context.out.clone(), fetch.min_bytes, 0)),
+        deadline: Instant::now() + wait.min(WAIT_MAX),
         fetch,
+        warmth: Warmth::default(),
+        reading: false,
+        frame: None,
     };
-    // What came between the first look and the parking woke nobody, so look once more.
-    match fetch.park(node)? {
+    match fetch.wait(node, outcome)? {
         Some(answer) => {
             fetch.parked.cancel();
             Ok(Handled::Pieces(answer))
         }
-        None => Ok(Handled::Fetch(fetch)),
+        None => Ok(Handled::Fetch(Box::new(fetch))),
     }
 }
 
 impl WaitingFetch {
-    /// The answer, if the fetch is due now (or `late`); otherwise it is parked anew.
+    /// When it is answered with what there is; `None` while it waits for a disk, which is as long as that takes.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (!self.reading).then_some(self.deadline)
+    }
+
+    /// What it was decoded from.
+    pub(crate) fn holds(&mut self, frame: Bytes) {
+        self.frame = Some(frame);
+    }
+
+    /// Whether it is answered early if another request waits for the memory that this one holds.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.frame.is_some() && self.deadline().is_some()
+    }
+
+    /// The answer, if the fetch is due now, or late; otherwise it waits, anew if it was looked at.
     pub(crate) fn answer(
         &mut self,
         node: &Arc<Node>,
-        late: bool,
+        now: Instant,
     ) -> Result<Option<Vec<Piece>>, String> {
-        if let Some(answer) = self.fetch.answer(node, late)?.0 {
+        let read = self.reading;
+        if read && self.warmth.warming.as_ref().is_some_and(|warming| !warming.is_over()) {
+            return Ok(None);
+        }
+        self.reading = false;
+        let late = self.deadline().is_some_and(|deadline| deadline <= now)
+            || (self.gives_way() && node.budget.is_short());
+        if !late && !read && !self.parked.is_fired() {
+            return Ok(None);
+        }
+        let outcome = self.fetch.answer(node, late, &self.warmth)?;
+        if let Outcome::Answer(answer) = outcome {
             return Ok(Some(answer));
         }
         self.parked = Arc::new(self.parked.renewed(self.fetch.min_bytes));
-        self.park(node)
+        self.wait(node, outcome)
     }
 
-    /// Wants news of the partitions from now on, and looks at them.
-    fn park(&self, node: &Arc<Node>) -> Result<Option<Vec<Piece>>, String> {
+    /// Waits for what is missing; or the answer, if it is there by now.
+    fn wait(&mut self, node: &Arc<Node>, outcome: Outcome) -> Result<Option<Vec<Piece>>, String> {
+        let outcome = match outcome {
+            // What came between the look and the parking woke nobody, so look once more.
+            Outcome::Wait(_) => {
+                self.park(node);
+                self.fetch.answer(node, false, &self.warmth)?
+            }
+            other => other,
+        };
+        match outcome {
+            Outcome::Answer(answer) => return Ok(Some(answer)),
+            Outcome::Wait(bytes) => self.parked.gathered(bytes),
+            Outcome::Cold(reads) => {
+                let out = self.parked.out().clone();
+                self.warmth.rounds += 1;
+                self.warmth.warming = Warming::begin(reads, move || out.wake());
+                // If they are refused, this is answered without them when its time is over.
+                self.reading = self.warmth.warming.is_some();
+            }
+        }
+        Ok(None)
+    }
+
+    /// Wants news of the partitions from now on.
+    fn park(&self, node: &Arc<Node>) {
         match &self.fetch.asked {
             Asked::Full { request, .. } => {
                 for (topic, position) in named(self.fetch.form.version, request) {
@@ -124,11 +194,6 @@ impl WaitingFetch {
             }
             Asked::Incremental { session, epoch } => session.park(*epoch, &self.parked),
         }
-        let (answer, bytes) = self.fetch.answer(node, false)?;
-        if answer.is_none() {
-            self.parked.gathered(bytes);
-        }
-        Ok(answer)
     }
 }
 
@@ -180,38 +245,46 @@ impl Fetch {
         of(Asked::Incremental { session, epoch })
     }
 
-    /// The answer, if it is due or `late`; and the bytes that were found.
-    fn answer(&self, node: &Node, late: bool) -> Result<(Option<Vec<Piece>>, usize), String> {
-        let is_due = |found: &Found| late || found.urgent || found.bytes >= self.min_bytes;
+    /// The answer, if it is due or `late`; otherwise what is missing.
+    fn answer(&self, node: &Node, late: bool, warmth: &Warmth) -> Result<Outcome, String> {
+        // What is cold is waited for once, whatever else there is: it would never have its turn if something else always came.
+        let is_due = |found: &Found| match found.cold.is_empty() {
+            true => late || found.urgent || found.bytes >= self.min_bytes,
+            false => warmth.rounds > 0 && (late || found.urgent || found.bytes > 0),
+        };
+        let missing = |found: Found| match found.cold.is_empty() {
+            true => Outcome::Wait(found.bytes),
+            false => Outcome::Cold(found.cold),
+        };
         match &self.asked {
             Asked::Full { request, opens } => {
-                let found = self.read(node, request);
+                let found = self.read(node, request, warmth);
                 if !is_due(&found) && !found.topics.is_empty() {
-                    return Ok((None, found.bytes));
+                    return Ok(missing(found));
                 }
                 let session_id = if *opens {
                     node.fetch_sessions.open(node.now(), self.form.version, request, &found)
                 } else {
                     0
                 };
-                Ok((Some(self.form.write(node, &found, session_id)?), found.bytes))
+                Ok(Outcome::Answer(self.form.write(node, &found, session_id)?))
             }
             Asked::Incremental { session, epoch } => {
-                match session.look(node, *epoch, self.max_bytes, is_due) {
-                    Ok((found, false)) => Ok((None, found.bytes)),
+                match session.look(node, *epoch, self.max_bytes, warmth, is_due) {
+                    Ok((found, false)) => Ok(missing(found)),
                     Ok((found, true)) => {
-                        Ok((Some(self.form.write(node, &found, session.id)?), found.bytes))
+                        Ok(Outcome::Answer(self.form.write(node, &found, session.id)?))
                     }
-                    Err(error_code) => Ok((Some(self.form.error(error_code)?), 0)),
+                    Err(error_code) => Ok(Outcome::Answer(self.form.error(error_code)?)),
                 }
             }
         }
     }
 
     /// Looks at everything that the request names.
-    fn read(&self, node: &Node, request: &FetchRequest) -> Found {
+    fn read(&self, node: &Node, request: &FetchRequest, warmth: &Warmth) -> Found {
         let of_a_follower = is_of_a_follower(self.form.version, request);
-        let mut found = Found::new(self.max_bytes);
+        let mut found = Found::new(self.max_bytes, warmth);
         for (topic, position) in named(self.form.version, request) {
             if of_a_follower {
                 found.refuse(&topic, position.partition);

@@ -10,7 +10,7 @@ use barnabas_wire::{FetchReplyPartition, Records};
 use super::super::error_codes::{
     FETCH_SESSION_ID_NOT_FOUND, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_FETCH_SESSION_EPOCH,
 };
-use super::look::{Found, Look, Position, TOPIC_ID_VERSION, Topic};
+use super::look::{Found, Look, Position, TOPIC_ID_VERSION, Topic, Warmth};
 use crate::node::Node;
 use crate::partition::{Hosted, ParkedFetch, Ready};
 
@@ -153,6 +153,7 @@ impl Session {
         node: &Node,
         epoch: i32,
         budget: usize,
+        warmth: &Warmth,
         answers: impl FnOnce(&Found) -> bool,
     ) -> Result<(Found, bool), i16> {
         let mut state = self.lock();
@@ -162,7 +163,7 @@ impl Session {
         if state.epoch != epoch {
             return Err(INVALID_FETCH_SESSION_EPOCH);
         }
-        let mut found = Found::new(budget);
+        let mut found = Found::new(budget, warmth);
         let mut queue = self.ready.take();
         let mut looked = Vec::new();
         while !found.is_full()
@@ -306,6 +307,7 @@ impl State {
             entry.watched = Arc::downgrade(hosted);
         }
         if !entry.differs(&look) {
+            found.warm(look.cold);
             return Some(Looked { number, reply: None, again });
         }
         let topic = entry.topic.clone();

@@ -195,7 +195,7 @@ async fn idle_partitions_cost_nothing() {
     let Handled::Fetch(mut waiting) = rig.ask_in(VERSION, asked) else { panic!("it waits") };
     rig.write(8);
     assert!(waiting.parked.is_fired());
-    let answer = waiting.answer(&rig.node, false).unwrap().expect("it is due");
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().expect("it is due");
     assert_eq!(told(&read_bytes(VERSION, answer)), [(8, 0, 1, true)]);
     assert!(session.looks() - before <= 3, "{} looks", session.looks() - before);
 }
@@ -245,7 +245,7 @@ async fn a_waiting_fetch_gathers_min_bytes_over_partitions() {
     assert_eq!(rig.hosted[0].watchers(), 1, "more may come");
     rig.write(1);
     assert!(waiting.parked.is_fired());
-    let answer = waiting.answer(&rig.node, false).unwrap().expect("it is due");
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().expect("it is due");
     assert_eq!(told(&read_bytes(VERSION, answer)), [(0, 0, 1, true), (1, 0, 1, true)]);
 }
 
@@ -257,7 +257,7 @@ async fn the_end_of_a_wait_tells_of_a_higher_hw_too() {
     let mut asked = request((id, 1), &[(0, 1)]);
     asked.max_wait_ms = 60_000;
     let Handled::Fetch(mut waiting) = rig.ask_in(VERSION, asked) else { panic!("it waits") };
-    let answer = waiting.answer(&rig.node, true).unwrap().expect("it is late");
+    let answer = waiting.answer(&rig.node, Instant::now() + WAIT_MAX).unwrap().expect("it is late");
     assert_eq!(told(&read_bytes(VERSION, answer)), [], "nothing is new");
     // A partition that the client is at the end of, whose HW moves with what it has read already by then.
     rig.write(0);
@@ -284,7 +284,7 @@ async fn epochs_go_up_by_one_and_a_newer_fetch_ends_the_one_that_waits() {
     rig.write(0);
     assert_eq!(told(&rig.ask(request((id, 2), &[]))).len(), 1);
     assert!(waiting.parked.is_fired());
-    let answer = waiting.answer(&rig.node, false).unwrap().expect("it is over");
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().expect("it is over");
     assert_eq!(read_bytes(VERSION, answer).error_code, INVALID_FETCH_SESSION_EPOCH);
 }
 
@@ -292,13 +292,13 @@ async fn epochs_go_up_by_one_and_a_newer_fetch_ends_the_one_that_waits() {
 async fn a_fetch_that_is_overtaken_as_it_begins_to_wait_does_not_take_the_newer_ones_place() {
     let mut rig = Rig::new(1).await;
     let id = rig.open();
-    let [older, newer] = [1, 2].map(|epoch| {
+    let [mut older, newer] = [1, 2].map(|epoch| {
         let mut asked = request((id, epoch), &[]);
         asked.max_wait_ms = 60_000;
         let Handled::Fetch(waiting) = rig.ask_in(VERSION, asked) else { panic!("it waits") };
         waiting
     });
-    assert!(older.park(&rig.node).unwrap().is_some(), "it is over");
+    assert!(older.wait(&rig.node, Outcome::Wait(0)).unwrap().is_some(), "it is over");
     rig.write(0);
     assert!(newer.parked.is_fired());
 }
@@ -352,6 +352,6 @@ async fn a_session_wakes_for_a_change_of_role() {
     let Handled::Fetch(mut waiting) = rig.ask_in(VERSION, asked) else { panic!("it waits") };
     state(&rig.node, &rig.hosted[0], push(2, 2, &[1, 2]));
     assert!(waiting.parked.is_fired());
-    let answer = waiting.answer(&rig.node, false).unwrap().expect("it is due");
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().expect("it is due");
     assert_eq!(told(&read_bytes(VERSION, answer)), [(0, 6, -1, false)]);
 }

@@ -69,7 +69,7 @@ impl Rig {
     fn found(&self, request: &FetchRequest) -> (i16, usize) {
         let form = Form { version: 11, correlation_id: 1 };
         let fetch = Fetch::new(&self.node, form, request.clone()).unwrap();
-        let found = fetch.read(&self.node, request);
+        let found = fetch.read(&self.node, request, &Warmth::default());
         (found.topics[0].1[0].error_code, found.bytes)
     }
 }
@@ -114,7 +114,7 @@ async fn a_fetch_waits_until_records_are_committed() {
     rig.commit(1);
     assert!(waiting.parked.is_fired());
     rig.out.woken().await;
-    assert!(waiting.answer(&rig.node, false).unwrap().is_some());
+    assert!(waiting.answer(&rig.node, Instant::now()).unwrap().is_some());
     assert!(matches!(rig.ask(request(0)), Handled::Pieces(_)), "there is something now");
 }
 
@@ -124,7 +124,7 @@ async fn a_change_of_role_ends_the_wait() {
     let Handled::Fetch(mut waiting) = rig.ask(request(0)) else { panic!("it waits") };
     state(&rig.node, &rig.hosted, push(2, 2, &[1, 2]));
     assert!(waiting.parked.is_fired());
-    assert!(waiting.answer(&rig.node, false).unwrap().is_some());
+    assert!(waiting.answer(&rig.node, Instant::now()).unwrap().is_some());
 }
 
 #[tokio::test]
@@ -137,9 +137,9 @@ async fn too_few_bytes_renew_the_wait_and_its_end_gives_them() {
     rig.commit(1);
     assert!(!waiting.parked.is_fired());
     waiting.parked.fire();
-    assert!(waiting.answer(&rig.node, false).unwrap().is_none());
+    assert!(waiting.answer(&rig.node, Instant::now()).unwrap().is_none());
     assert!(!waiting.parked.is_fired(), "parked anew");
-    assert!(waiting.answer(&rig.node, true).unwrap().is_some());
+    assert!(waiting.answer(&rig.node, Instant::now() + WAIT_MAX).unwrap().is_some());
 }
 
 #[tokio::test]
