@@ -26,9 +26,9 @@ impl Replica {
         }
         let mode = accepted.flush_mode;
         let durable = self.log.counted(mode);
-        let enough = accepted.partition.state.isr.len() >= accepted.min_insync_replicas as usize;
+        let too_few = accepted.too_few_in_sync();
         let mut acknowledged = self.log.high_watermark;
-        if enough {
+        if too_few.is_none() {
             let committed = leader
                 .followers
                 .iter()
@@ -57,17 +57,19 @@ impl Replica {
         }
         let bound = self.flush_bound.answered_below(mode, self.log.flushed);
         leader.answer_written(durable.min(bound), effects);
-        if enough {
-            leader.answer_committed(acknowledged.min(bound), effects);
-            if !leader.deletions.is_empty()
-                && let Some(low_watermark) = leader.low_watermark(self.log.log_start)
-            {
-                leader.answer_deletions(low_watermark, effects);
-            }
-        } else {
+        if let Some(too_few) = too_few {
             // B4: they cannot be committed before the ISR grows again; say so now, not by a timeout.
             leader.end_uncommitted(&Condition::NotEnoughReplicasAfterAppend, effects);
+            leader.end_gaps(&too_few, effects);
+            return;
         }
+        leader.answer_committed(acknowledged.min(bound), effects);
+        if !leader.deletions.is_empty()
+            && let Some(low_watermark) = leader.low_watermark(self.log.log_start)
+        {
+            leader.answer_deletions(low_watermark, effects);
+        }
+        leader.tell_gaps(effects);
     }
 
     /// Moves a follower's HW: never above its own LEO, never down (R15).

@@ -29,6 +29,9 @@ pub struct Effects {
     pub fetch_reply: Option<FetchReply>,
     /// 6. The high watermark moved: publish it, wake fetchers.
     pub high_watermark: Option<Offset>,
+    /// 6a. Every follower is to be answered at once, and the answer to count as one with [`crate::Replica::roll_call`]: what it
+    ///     asks afterwards carries that ([`crate::FollowerFetch::heard`]).
+    pub roll_call: bool,
     /// 6b. Begin the log at this offset (above the present start; after a reset: the start that the log has now), make that
     ///     durable, then step `LogStartDurable`; only then may the segments below go. Nothing else waits for it.
     pub log_start: Option<Offset>,
@@ -101,6 +104,8 @@ pub struct FetchGrant {
     pub high_watermark: Offset,
     /// Log start to send along.
     pub log_start: Offset,
+    /// The roll call that the answer makes known.
+    pub roll_call: u64,
 }
 
 /// A replica's role. Its epochs come with it.

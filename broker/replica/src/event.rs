@@ -51,6 +51,15 @@ pub struct StatePush {
     pub flush_mode: FlushMode,
 }
 
+impl StatePush {
+    /// What a producer at acks=all is told while the committed ISR is below `min.insync.replicas`.
+    pub(crate) fn too_few_in_sync(&self) -> Option<Condition> {
+        let isr = u32::try_from(self.partition.state.isr.len()).unwrap_or(u32::MAX);
+        let min = self.min_insync_replicas;
+        (isr < min).then_some(Condition::NotEnoughReplicas { isr, min })
+    }
+}
+
 /// A producer's request for this partition. Batches were checked before (CRC, size).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Produce {
@@ -60,6 +69,19 @@ pub struct Produce {
     pub acks: Acks,
     /// How many offsets the batches take, 1 or more.
     pub offsets: i64,
+}
+
+/// An idempotent producer's batches that do not go on from what the log has of it (KIP-98).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProduceGap {
+    /// Who waits. Answered exactly once, never with success.
+    pub waiter: WaiterId,
+    /// What the producer wanted. acks=0 has no answer and is not stepped.
+    pub acks: Acks,
+    /// First sequence of the batches.
+    pub found: i32,
+    /// The sequence that would go on.
+    pub expected: i32,
 }
 
 /// Where a replica stands: what a fetch asks from and what it reports (R15). An answer is applied only if the replica
@@ -89,6 +111,9 @@ pub struct FollowerFetch {
     pub follower: BrokerId,
     /// Where it stands.
     pub position: FetchPosition,
+    /// The greatest [`crate::Replica::roll_call`] of this replica that was in an answer which the follower had before it
+    /// sent this; 0 if there was none.
+    pub heard: u64,
 }
 
 /// What a leader's answer to a fetch says for one partition.
@@ -206,6 +231,10 @@ pub enum Event {
         /// Where they end, exclusive.
         end: Offset,
     },
+    /// An idempotent producer's batches lack those before them; nothing is appended. At acks=all answered with
+    /// `OutOfOrderSequenceNumber` once it is sure that this replica led after the request had come (see
+    /// [`crate::Effects::roll_call`]); until then the wait ends like any other, with an error on which clients try again.
+    ProduceGap(ProduceGap),
     /// An append ordered by an effect is written. Completion of [`crate::Effects::append`].
     Appended {
         /// The producer whose batches these are, `None` for a follower's append.

@@ -6,6 +6,7 @@ use barnabas_types::{Acks, BrokerId, Condition, FlushMode, LeaderEpoch, Now, Off
 
 use crate::effects::{AppendOrder, Effects, FetchGrant, FetchReply};
 use crate::event::{FetchPosition, FollowerFetch, Produce, WaiterId};
+use crate::gaps::Gap;
 use crate::isr::ProposalState;
 use crate::log_start::Deletion;
 use crate::progress::{FollowerProgress, Position};
@@ -25,6 +26,8 @@ pub(crate) struct Leader {
     waiting_written: VecDeque<Waiter>,
     /// DeleteRecords requests. Bounded by the shell's requests in flight.
     pub(crate) deletions: Vec<Deletion>,
+    /// Producers that are not told of a gap yet, in the order of their roll calls. Bounded likewise.
+    pub(crate) gaps: VecDeque<Gap>,
 }
 
 /// A producer whose records are in the log and who has not been answered.
@@ -44,6 +47,7 @@ impl Leader {
             waiting_all: VecDeque::new(),
             waiting_written: VecDeque::new(),
             deletions: Vec::new(),
+            gaps: VecDeque::new(),
         };
         leader.adopt_isr(now, me, partition);
         leader
@@ -111,13 +115,15 @@ impl Leader {
     /// Ends all producers and deletions without success.
     pub(crate) fn end_waiters(&mut self, condition: &Condition, effects: &mut Effects) {
         self.end_uncommitted(condition, effects);
+        self.end_gaps(condition, effects);
         let written = self.waiting_written.drain(..).map(|w| w.waiter);
         let ended = written.chain(self.deletions.drain(..).map(|d| d.waiter));
         effects.answers.extend(ended.map(|waiter| (waiter, Err(condition.clone()))));
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.waiting_all.len() + self.waiting_written.len() + self.deletions.len()
+        let produced = self.waiting_all.len() + self.waiting_written.len();
+        produced + self.deletions.len() + self.gaps.len()
     }
 
     /// Exclusive end of a waiter's records.
@@ -131,6 +137,9 @@ impl Leader {
         if let Some(index) = self.deletions.iter().position(|d| d.waiter == waiter) {
             self.deletions.swap_remove(index);
             return true;
+        }
+        if let Some(index) = self.gaps.iter().position(|gap| gap.waiter == waiter) {
+            return self.gaps.remove(index).is_some();
         }
         [&mut self.waiting_all, &mut self.waiting_written].into_iter().any(|queue| {
             let found = queue.iter().position(|w| w.waiter == waiter);
@@ -193,15 +202,8 @@ impl Replica {
         queue.insert(at, Waiter { waiter, base, end });
     }
 
-    /// Whether a producer's batches would be taken now.
-    ///
-    /// # Errors
-    /// The answer they would get otherwise.
-    pub fn would_take(&self, produce: Produce) -> Result<(), Condition> {
-        self.admit_produce(produce).map(|_| ())
-    }
-
-    fn admit_produce(&self, produce: Produce) -> Result<LeaderEpoch, Condition> {
+    /// Whether a producer's batches would be taken now, and in which epoch.
+    pub(crate) fn admit_produce(&self, produce: Produce) -> Result<LeaderEpoch, Condition> {
         if self.role == RoleState::Fenced {
             return Err(Condition::KafkaStorageError);
         }
@@ -211,12 +213,10 @@ impl Replica {
         if produce.offsets < 1 {
             return Err(Condition::InvalidRecord("a batch without records"));
         }
-        let isr = u32::try_from(accepted.partition.state.isr.len()).unwrap_or(u32::MAX);
-        let min = accepted.min_insync_replicas;
-        if produce.acks == Acks::All && isr < min {
-            return Err(Condition::NotEnoughReplicas { isr, min });
+        match accepted.too_few_in_sync() {
+            Some(too_few) if produce.acks == Acks::All => Err(too_few),
+            _ => Ok(accepted.partition.state.leader_epoch),
         }
-        Ok(accepted.partition.state.leader_epoch)
     }
 
     /// A producer's batches are in the log. In whatever epoch that was ordered, the LEO is where they end.
@@ -287,13 +287,15 @@ impl Replica {
 
     /// Only the flush here is judged: those of the followers are waited for by the request's own timeout.
     pub(crate) fn on_flush_timed_out(&mut self, waiter: WaiterId, effects: &mut Effects) {
-        let flushed = match &self.role {
+        let waits = match &self.role {
             RoleState::Leader(leader) => {
-                leader.end_of(waiter).is_some_and(|e| e <= self.log.flushed)
+                let flushed = leader.end_of(waiter).is_some_and(|e| e <= self.log.flushed);
+                // A gap waits for no flush.
+                !flushed && !leader.gaps.iter().any(|gap| gap.waiter == waiter)
             }
-            _ => false,
+            _ => true,
         };
-        if !flushed && self.flush_mode() == FlushMode::Sync {
+        if waits && self.flush_mode() == FlushMode::Sync {
             self.on_waiter_timed_out(waiter, effects);
         }
     }
@@ -324,6 +326,7 @@ impl Replica {
             && let Some(follower) = leader.followers.iter_mut().find(|f| f.id == fetch.follower)
         {
             follower.note(now, position, mode, end);
+            follower.heard = follower.heard.max(fetch.heard);
         }
         self.committed(effects);
         self.maybe_expand(now, fetch.follower, effects);
@@ -332,6 +335,7 @@ impl Replica {
             to: log_end,
             high_watermark: self.log.high_watermark,
             log_start: self.log.log_start,
+            roll_call: self.roll_call,
         }));
     }
 

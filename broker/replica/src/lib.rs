@@ -8,6 +8,7 @@ mod committed;
 mod effects;
 mod event;
 mod follower;
+mod gaps;
 mod isr;
 mod leader;
 mod log_start;
@@ -20,7 +21,7 @@ mod view;
 pub use effects::{AppendOrder, Effects, FetchGrant, FetchReply, IsrProposal, Note, Role};
 pub use event::{
     Event, FetchAnswer, FetchOutcome, FetchPosition, FlushBound, FollowerFetch, LogState, Produce,
-    ProposalOutcome, StatePush, WaiterId,
+    ProduceGap, ProposalOutcome, StatePush, WaiterId,
 };
 pub use replica::{Replica, ReplicaOptions};
 pub use view::{ConsumerView, FollowerPosition, ReplicaReport};

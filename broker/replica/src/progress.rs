@@ -17,6 +17,8 @@ pub(crate) struct FollowerProgress {
     /// It could have joined at its last fetch, but another proposal was open: proposed when that one is settled. Its fetch
     /// may be parked at the leader by then, so no further event of its own would remind of it.
     pub(crate) join_deferred: bool,
+    /// The last roll call that it has answered: it fetched in this leader epoch after it had heard it.
+    pub(crate) heard: u64,
     /// When it was last caught up.
     pub(crate) caught_up_at: Now,
     /// Time of its last noted fetch and the end of what counted here at that time.
@@ -50,6 +52,7 @@ impl FollowerProgress {
             in_isr: false,
             proposed: false,
             join_deferred: false,
+            heard: 0,
             caught_up_at: now,
             last_fetch: None,
         }

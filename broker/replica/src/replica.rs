@@ -43,6 +43,8 @@ pub struct Replica {
     pub(crate) ordered_start: Offset,
     /// The log start of a reset that is not durable yet.
     pub(crate) reset_start: Option<Offset>,
+    /// The last roll call (see `gaps`). Not of the leadership: an answer of an earlier one must not count for a later one.
+    pub(crate) roll_call: u64,
     /// How far answers may run ahead of the flushed offset in async mode.
     pub(crate) flush_bound: FlushBound,
     /// Draining brokers, as far as this one was told (R26).
@@ -104,6 +106,7 @@ impl Replica {
             deferred: None,
             ordered_start,
             reset_start: None,
+            roll_call: 0,
             flush_bound: FlushBound::default(),
             draining: Vec::new(),
             last_step: None,
@@ -123,6 +126,7 @@ impl Replica {
             Event::ProduceAgain { waiter, acks, base, end } => {
                 self.on_produce_again(waiter, acks, base, end, effects);
             }
+            Event::ProduceGap(gap) => self.on_produce_gap(gap, effects),
             Event::Appended { waiter: Some(waiter), leader_epoch, log_end } => {
                 self.on_producer_appended(now, waiter, leader_epoch, log_end, effects);
             }

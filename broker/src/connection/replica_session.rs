@@ -20,7 +20,9 @@ use super::out::{Out, Slot};
 use super::piece::{Piece, splice};
 use crate::kafka::error_code;
 use crate::node::Node;
-use crate::partition::{Aftermath, COLD_LOOKS_MAX, Flush, FollowerSession, Hosted, Warming};
+use crate::partition::{
+    Aftermath, COLD_LOOKS_MAX, Flush, FollowerSession, Hosted, Readable, Warming,
+};
 
 /// Bits of a mark.
 const READY: u8 = 1;
@@ -66,6 +68,10 @@ struct Entry {
     /// Reads of what was not in the page cache, since records were last sent, and the last of them.
     cold_reads: u32,
     warming: Option<Arc<Warming>>,
+    /// The newest roll call that was told, and the first request whose answer told it.
+    roll_call_sent: (u64, u64),
+    /// The newest that the follower had been told when it sent its last request. Only then it is told of another one.
+    roll_call_heard: u64,
 }
 
 struct Parked {
@@ -185,8 +191,18 @@ impl ReplicaSession {
                 flushed: position.flushed,
                 log_start: position.log_start,
             };
-            let fetch = FollowerFetch { follower: request.follower, position: position_now };
             entry.find(node, &self.follower, position.index);
+            // A request that overtakes was sent before the answer to the last one had come, and after all others.
+            let unseen = u64::from(request.overtakes);
+            let (roll_call, answered) = entry.roll_call_sent;
+            if answered + unseen <= before {
+                entry.roll_call_heard = roll_call;
+            }
+            let fetch = FollowerFetch {
+                follower: request.follower,
+                position: position_now,
+                heard: entry.roll_call_heard,
+            };
             let told = entry.told.filter(|told| {
                 request.overtakes && *told == before && entry.stands_at(&position_now)
             });
@@ -255,6 +271,8 @@ impl ReplicaSession {
             log_start_sent: Offset(-1),
             cold_reads: 0,
             warming: None,
+            roll_call_sent: (0, 0),
+            roll_call_heard: 0,
         });
         Ok(())
     }
@@ -346,6 +364,8 @@ impl Entry {
             gone.detach_entry(follower, index);
         }
         self.hosted = present.filter(|hosted| hosted.attach(follower, index));
+        // Another replica counts its roll calls anew.
+        (self.roll_call_sent, self.roll_call_heard) = ((0, 0), 0);
     }
 
     /// Whether an answer to the present position answers this one too: the flushed offset and the log start say nothing
@@ -379,7 +399,11 @@ impl Entry {
         let reply = hosted.follower_fetch(node.now(), fetch, &mut after);
         after.settle(hosted, &**node, flush);
         match reply {
-            FetchReply::Grant(grant) if grant.from < grant.to => Some(READY),
+            FetchReply::Grant(grant)
+                if grant.from < grant.to || grant.roll_call > self.roll_call_sent.0 =>
+            {
+                Some(READY)
+            }
             FetchReply::Grant(grant)
                 if grant.high_watermark > self.high_watermark_sent
                     || grant.log_start > self.log_start_sent =>
@@ -417,7 +441,7 @@ impl Entry {
                     let follower = follower.clone();
                     move || follower.news(index, true)
                 };
-                self.read(&position, max_bytes, tell, gathered)?
+                self.read(request, &position, max_bytes, tell, gathered)?
             }
         };
         self.told = Some(request);
@@ -438,6 +462,7 @@ impl Entry {
     /// What there is at this position; `None` if it is nothing, or nothing yet: `tell` makes what is called when there is more.
     fn read<T: Fn() + Send + Sync + 'static>(
         &mut self,
+        request: u64,
         position: &FetchPosition,
         max_bytes: usize,
         tell: impl Fn() -> T,
@@ -453,11 +478,11 @@ impl Entry {
             Some(ReplicaFetchOutcome::Refused { error_code: error_code(condition) })
         };
         let wait = if self.cold_reads < COLD_LOOKS_MAX { Wait::Never } else { Wait::ForDisk };
-        let (high_watermark, log_start, looked) =
-            match hosted.read_for_follower(position, max_bytes, wait) {
-                Ok(read) => read,
-                Err(condition) => return refused(&condition),
-            };
+        let read = match hosted.read_for_follower(position, max_bytes, wait) {
+            Ok(read) => read,
+            Err(condition) => return refused(&condition),
+        };
+        let Readable { high_watermark, log_start, roll_call, looked } = read;
         let (range, cold) = match looked {
             Looked::Cold(cold) => (None, Some(cold)),
             Looked::Found(range) if wait == Wait::ForDisk => (range, None),
@@ -477,10 +502,13 @@ impl Entry {
             }
             // Too many wait for that disk: then this one waits for it here.
             self.cold_reads = COLD_LOOKS_MAX;
-            return self.read(position, max_bytes, tell, gathered);
+            return self.read(request, position, max_bytes, tell, gathered);
         }
         self.cold_reads = 0;
-        let news = high_watermark > self.high_watermark_sent || log_start > self.log_start_sent;
+        let (sent, _) = self.roll_call_sent;
+        let calls = roll_call > sent && self.roll_call_heard == sent;
+        let news =
+            calls || high_watermark > self.high_watermark_sent || log_start > self.log_start_sent;
         if range.is_none() && !news {
             return None;
         }
@@ -494,6 +522,9 @@ impl Entry {
         }
         self.high_watermark_sent = high_watermark;
         self.log_start_sent = log_start;
+        if calls {
+            self.roll_call_sent = (roll_call, request);
+        }
         Some(ReplicaFetchOutcome::Records { high_watermark, log_start, records })
     }
 }

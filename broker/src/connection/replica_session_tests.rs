@@ -11,7 +11,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::testing::{CLUSTER, Disk, LIFE, connection, node, produce, push, registered, state, tp};
+use crate::partition::PendingProduce;
+use crate::testing::{
+    CLUSTER, Disk, LIFE, connection, node, pending, produce, push, registered, state, tp,
+};
 
 type Told = (u32, i64, Result<(i64, usize), i16>);
 
@@ -219,6 +222,75 @@ async fn a_high_watermark_that_moved_between_answer_and_next_position_is_told() 
     rig.ask(next(1)).unwrap();
     rig.time_is_over();
     assert_eq!(rig.answer().await, [(0, 1, Ok((1, 0)))]);
+}
+
+/// A producer of `t-0` that leaves sequences out, at acks=all.
+fn leave_out(rig: &Rig) -> Arc<PendingProduce> {
+    let waits = pending(&rig.out, rig.out.reserve(), 1);
+    produce(&rig.node, &rig.hosted, Acks::All, 9, Some(waits.clone()));
+    waits
+}
+
+#[tokio::test]
+async fn a_gap_is_told_to_its_producer_when_the_follower_has_heard_the_roll_call() {
+    let mut rig = Rig::new().await;
+    rig.produce(0);
+    rig.ask(first(0)).unwrap();
+    rig.answer().await;
+    rig.ask(next(1)).unwrap();
+    rig.time_is_over();
+    rig.answer().await;
+    // Nothing is news on this partition; the roll call is.
+    rig.ask(next(1)).unwrap();
+    assert!(rig.waits());
+    let gap = leave_out(&rig);
+    assert!(!rig.waits(), "the follower is answered at once");
+    assert!(!gap.is_done(), "it has not said that it follows");
+    rig.ask(next(1)).unwrap();
+    assert!(gap.is_done());
+    assert!(rig.waits(), "the roll call is no news any more");
+}
+
+#[tokio::test]
+async fn a_request_that_overtakes_the_roll_call_has_not_heard_it() {
+    let mut rig = Rig::new().await;
+    rig.produce(0);
+    rig.ask(first(1)).unwrap();
+    let gap = leave_out(&rig);
+    assert!(!rig.waits());
+    // Sent before that answer was seen, with an older position and with the same.
+    rig.ask(ReplicaFetchRequest { overtakes: true, ..next(0) }).unwrap();
+    assert!(!gap.is_done());
+    rig.ask(ReplicaFetchRequest { overtakes: true, ..next(1) }).unwrap();
+    assert!(gap.is_done(), "sent when the first of two answers had been seen");
+}
+
+#[tokio::test]
+async fn a_follower_whose_every_request_overtakes_an_answer_is_heard_too() {
+    let mut rig = Rig::new().await;
+    rig.produce(0);
+    rig.ask(first(0)).unwrap();
+    let gaps = [leave_out(&rig), leave_out(&rig)];
+    for log_end in 1..=3 {
+        assert!(!gaps[0].is_done());
+        rig.produce(log_end as i32);
+        rig.ask(ReplicaFetchRequest { overtakes: true, ..next(log_end) }).unwrap();
+    }
+    assert!(gaps.iter().all(|gap| gap.is_done()), "the first answer that told it is seen");
+}
+
+#[tokio::test]
+async fn a_new_session_hears_the_roll_call_anew() {
+    let mut rig = Rig::new().await;
+    rig.produce(0);
+    rig.ask(first(1)).unwrap();
+    let gap = leave_out(&rig);
+    assert!(!rig.waits());
+    rig.ask(first(1)).unwrap();
+    assert!(!gap.is_done(), "what was said in the old session may not have been heard");
+    assert!(!rig.waits(), "so it is said again");
+    rig.ask(next(1)).unwrap();
+    assert!(gap.is_done());
 }
 
 #[tokio::test]

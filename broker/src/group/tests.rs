@@ -124,7 +124,7 @@ fn follower_has(node: &Arc<Node>, hosted: &Arc<Hosted>, last_epoch: i32, log_end
     let mut after = Aftermath::default();
     hosted.follower_fetch(
         node.now(),
-        FollowerFetch { follower: BrokerId(2), position },
+        FollowerFetch { follower: BrokerId(2), position, heard: 0 },
         &mut after,
     );
     after.settle(hosted, &**node, &mut Flush::default());

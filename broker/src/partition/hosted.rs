@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use barnabas_log::{
-    Admission, BatchHeader, Fetched, Log, LogConfig, LogError, Looked, ProduceRules, Wait,
-};
+use barnabas_log::{Admission, BatchHeader, Fetched, Log, LogConfig, LogError, ProduceRules};
 use barnabas_replica::{
     ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
-    ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
+    ProduceGap, ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
 };
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, Condition, FlushMode, Incarnation, LeaderEpoch, Now, Offset,
@@ -197,10 +195,6 @@ impl Hosted {
             {
                 Err(Condition::LogDirFull)
             }
-            // As in Kafka, what may pass is told first: the gap is there because the batch before it was refused for that.
-            Err(gap @ Condition::OutOfOrderSequenceNumber { .. }) => {
-                Err(inner.replica.would_take(wanted).err().unwrap_or(gap))
-            }
             admission => admission,
         };
         match admission {
@@ -213,6 +207,10 @@ impl Hosted {
                 inner.step(self, now, event, Input::None, after);
             }
             Ok(Admission::Duplicate { .. }) => return AppendResult::Silent,
+            Err(Condition::OutOfOrderSequenceNumber { found, expected }) if acks != Acks::None => {
+                let event = Event::ProduceGap(ProduceGap { waiter, acks, found, expected });
+                inner.step(self, now, event, Input::None, after);
+            }
             Err(condition) => {
                 if let Some((pending, index)) = inner.waiters.remove(&waiter) {
                     after.finished.push((pending, index, Err(condition)));
@@ -264,38 +262,6 @@ impl Hosted {
     ) -> FetchReply {
         let reply = self.lock().step(self, now, Event::FollowerFetch(fetch), Input::None, after);
         reply.unwrap_or(FetchReply::Refused(Condition::NotLeaderOrFollower))
-    }
-
-    /// What there is for a follower that stands at `position` and was granted before: HW, log start, and a range. Waits for the
-    /// disk as it is told, with the partition's lock.
-    ///
-    /// # Errors
-    /// If this broker does not lead in that epoch any more.
-    pub fn read_for_follower(
-        &self,
-        position: &FetchPosition,
-        max_bytes: usize,
-        wait: Wait,
-    ) -> Result<(Offset, Offset, Looked), Condition> {
-        let inner = self.lock();
-        let present = inner.replica.leader_epoch().unwrap_or_default();
-        if inner.replica.role() != (Role::Leader { leader_epoch: position.leader_epoch }) {
-            return Err(if position.leader_epoch < present {
-                Condition::FencedLeaderEpoch { asked: position.leader_epoch, present }
-            } else {
-                Condition::NotLeaderOrFollower
-            });
-        }
-        let end = inner.replica.log_end();
-        let looked = if position.log_end < end {
-            inner
-                .log
-                .look(position.log_end, end, max_bytes, wait)
-                .map_err(|_| Condition::KafkaStorageError)?
-        } else {
-            Looked::Found(None)
-        };
-        Ok((inner.replica.high_watermark(), inner.replica.log_start(), looked))
     }
 
     /// How many bytes a second this replica may fetch; `None`: no limit.

@@ -218,6 +218,9 @@ impl Inner {
         if let Some(high_watermark) = effects.high_watermark {
             self.publish_high_watermark(hosted, high_watermark, after);
         }
+        if effects.roll_call {
+            after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
+        }
         if let Some(role) = effects.role_changed {
             after.due_fetches.append(&mut self.parked);
             self.tell_watchers(None, after);

@@ -24,7 +24,7 @@ fn fetch(node: &Arc<Node>, hosted: &Arc<Hosted>, log_end: i64, log_start: i64) -
         log_start: Offset(log_start),
     };
     let mut after = Aftermath::default();
-    let fetch = FollowerFetch { follower: BrokerId(2), position };
+    let fetch = FollowerFetch { follower: BrokerId(2), position, heard: 0 };
     let reply = hosted.follower_fetch(node.now(), fetch, &mut after);
     after.settle(hosted, &**node, &mut Flush::default());
     reply

@@ -21,7 +21,7 @@ pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Copied, Hosted};
 pub use log_start::{DeleteResult, Deletion};
-pub use reading::{ConsumerRead, ReadSlice};
+pub use reading::{ConsumerRead, ReadSlice, Readable};
 pub use ready::Ready;
 pub use table::PartitionTable;
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};

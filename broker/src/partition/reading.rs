@@ -1,9 +1,9 @@
-//! What consumers read of a partition, and how they hear of more.
+//! What consumers and followers read of a partition, and how consumers hear of more.
 
 use std::sync::Arc;
 
 use barnabas_log::{ColdRead, Looked, ProducerBatch, ReadRange, Wait};
-use barnabas_replica::{ConsumerView, Role};
+use barnabas_replica::{ConsumerView, FetchPosition, Role};
 use barnabas_types::{Condition, LeaderEpoch, Offset};
 
 use super::hosted::{Hosted, WATCHERS_MAX};
@@ -46,7 +46,56 @@ pub struct ReadSlice {
     pub watched: bool,
 }
 
+/// What a leader has for a follower.
+pub struct Readable {
+    /// Exclusive end of what is committed.
+    pub high_watermark: Offset,
+    /// First offset, inclusive.
+    pub log_start: Offset,
+    /// The roll call that the answer makes known ([`barnabas_replica::Replica::roll_call`]).
+    pub roll_call: u64,
+    /// Records from the follower's log end on, if there are any, or what must be read of the disk first.
+    pub looked: Looked,
+}
+
 impl Hosted {
+    /// What there is for a follower that stands at `position` and was granted before. Waits for the disk as it is told, with the
+    /// partition's lock.
+    ///
+    /// # Errors
+    /// If this broker does not lead in that epoch any more.
+    pub fn read_for_follower(
+        &self,
+        position: &FetchPosition,
+        max_bytes: usize,
+        wait: Wait,
+    ) -> Result<Readable, Condition> {
+        let inner = self.lock();
+        let present = inner.replica.leader_epoch().unwrap_or_default();
+        if inner.replica.role() != (Role::Leader { leader_epoch: position.leader_epoch }) {
+            return Err(if position.leader_epoch < present {
+                Condition::FencedLeaderEpoch { asked: position.leader_epoch, present }
+            } else {
+                Condition::NotLeaderOrFollower
+            });
+        }
+        let end = inner.replica.log_end();
+        let looked = if position.log_end < end {
+            inner
+                .log
+                .look(position.log_end, end, max_bytes, wait)
+                .map_err(|_| Condition::KafkaStorageError)?
+        } else {
+            Looked::Found(None)
+        };
+        Ok(Readable {
+            high_watermark: inner.replica.high_watermark(),
+            log_start: inner.replica.log_start(),
+            roll_call: inner.replica.roll_call(),
+            looked,
+        })
+    }
+
     /// What a consumer may read: one snapshot of view and range. `watcher` is told of the next news after it. Waits for the
     /// disk as it is told, with the partition's lock.
     ///

@@ -23,7 +23,7 @@ fn fetch(log_end: i64) -> FollowerFetch {
         flushed: Offset(log_end),
         log_start: Offset(0),
     };
-    FollowerFetch { follower: BrokerId(2), position }
+    FollowerFetch { follower: BrokerId(2), position, heard: 0 }
 }
 
 #[tokio::test]
@@ -81,14 +81,16 @@ async fn nobody_is_left_among_the_waiters() {
     produce(&node, &hosted, Acks::All, 2, Some(late.clone()));
     let gap = wait();
     produce(&node, &hosted, Acks::All, 9, Some(gap.clone()));
-    assert!(gap.is_done() && !committed.is_done());
-    assert_eq!(waiting(&hosted), 2);
+    assert!(!gap.is_done() && !committed.is_done());
+    assert_eq!(waiting(&hosted), 3);
 
     let mut after = Aftermath::default();
     hosted.follower_fetch(node.now(), fetch(2), &mut after);
     hosted.time_out(node.now(), &late, &mut after);
+    let heard = FollowerFetch { heard: 1, ..fetch(2) };
+    hosted.follower_fetch(node.now(), heard, &mut after);
     after.settle(&hosted, &*node, &mut Flush::default());
-    assert!(committed.is_done() && late.is_done());
+    assert!(committed.is_done() && late.is_done() && gap.is_done());
     assert_eq!(waiting(&hosted), 0);
 
     let ended = wait();

@@ -35,7 +35,8 @@ pub struct ReplicaFetchRequest {
     /// Begins the session anew; what earlier requests introduced is forgotten.
     pub full: bool,
     /// Sent while the request before was not answered yet: where a position is the one that the leader has just answered,
-    /// only its flushed offset and log start are news, and the records on their way need not be sent again.
+    /// only its flushed offset and log start are news, and the records on their way need not be sent again. It also says which
+    /// answers the follower had before it sent this: all, or all but the last.
     pub overtakes: bool,
     /// Partitions that no longer belong to the session. Done before `introduced`, so an index may be given again.
     pub forgotten: Vec<u32>,

@@ -100,7 +100,7 @@ impl Protocol {
             return Some(Said::Reset(start));
         }
         let position = self.misread_fetch(w, leader, f, asked);
-        let fetch = FollowerFetch { follower: id_of(f), position };
+        let fetch = FollowerFetch { follower: id_of(f), position, heard: 0 };
         let reply = self.step_replica(w, leader, Event::FollowerFetch(fetch))?;
         if let Some(said) = self.misreply(w, leader, asked, &reply) {
             return Some(said);

@@ -198,7 +198,7 @@ impl Protocol {
     }
 
     fn step_fetch(&self, w: &mut World, leader: Ix, follower: Ix, position: FetchPosition) {
-        let fetch = FollowerFetch { follower: id_of(follower), position };
+        let fetch = FollowerFetch { follower: id_of(follower), position, heard: 0 };
         self.step_replica(w, leader, Event::FollowerFetch(fetch));
     }
 
@@ -307,7 +307,7 @@ impl Protocol {
                 flushed: copy.log_end(),
                 log_start: copy.log_start(),
             };
-            let fetch = FollowerFetch { follower, position };
+            let fetch = FollowerFetch { follower, position, heard: 0 };
             copy.step(Now(broker.clock), Event::FollowerFetch(fetch), &mut effects);
         }
         let shown = self.shown(&copy);

@@ -65,6 +65,10 @@ reached! {
     AckedAfterFailover = "acked after failover",
     /// A produce at acks=all ended without success.
     NotAcked = "acks=all refused",
+    /// A producer was told that a sequence is missing.
+    GapTold = "gap told",
+    /// It was told something else, because the leader was not sure to lead.
+    GapWithheld = "gap withheld",
     /// A process was killed.
     ProcessCrash = "process crash",
     /// A host was lost.

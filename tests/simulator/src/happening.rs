@@ -11,6 +11,7 @@ use barnabas_types::{
 use crate::disk::Record;
 use crate::store::{Answer, Request, Watch};
 use crate::swarm::Operation;
+use crate::world::Before;
 
 /// Index of a broker in the world; its id is the index + 1.
 pub type Ix = usize;
@@ -113,6 +114,7 @@ pub enum Input {
     Fetched {
         partition: TopicPartition,
         correlation: u64,
+        roll_call: u64,
         answer: FetchAnswer,
         records: Vec<Record>,
     },
@@ -124,6 +126,8 @@ pub enum Input {
     ParkOver { partition: TopicPartition, from: Ix, correlation: u64 },
     /// A producer's request.
     Produce { partition: TopicPartition, acks: Acks, values: Vec<u64> },
+    /// An idempotent producer's request, by what comes before it.
+    FollowUp { partition: TopicPartition, before: Before },
     /// A client wants records deleted; `None`: up to the high watermark.
     DeleteRecords { partition: TopicPartition, to: Option<Offset> },
     /// It waited too long.

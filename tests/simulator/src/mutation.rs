@@ -75,11 +75,15 @@ pub enum Mutation {
     FinishKeepsEpoch,
     /// An operator's unclean election is not bound to the version that the operator was shown (against R39).
     UncleanOfAnyVersion,
+    /// A leader tells a producer of a gap without asking its followers whether it still leads (against R11).
+    GapToldAtOnce,
+    /// It takes any fetch for a witness, also one that was sent before (against R11).
+    StaleFetchIsWitness,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 36] = [
+    pub const ALL: [(&'static str, Mutation); 38] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -116,6 +120,8 @@ impl Mutation {
         ("newcomer-dropped-at-once", Mutation::NewcomerDroppedAtOnce),
         ("finish-keeps-epoch", Mutation::FinishKeepsEpoch),
         ("unclean-of-any-version", Mutation::UncleanOfAnyVersion),
+        ("gap-told-at-once", Mutation::GapToldAtOnce),
+        ("stale-fetch-is-witness", Mutation::StaleFetchIsWitness),
     ];
 
     /// The mutation of that name.

@@ -13,6 +13,7 @@ use barnabas_types::{
 
 use crate::happening::{Input, Ix};
 use crate::store::{Fence, Request};
+use crate::world::Before;
 
 /// A produce request that waits.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Pending {
     pub values: Vec<u64>,
     /// Epoch of the append, once ordered.
     pub leader_epoch: LeaderEpoch,
+    /// An idempotent producer's request that the log lacks this for.
+    pub before: Option<Before>,
 }
 
 /// A follower's fetch that waits for news.
@@ -54,6 +57,8 @@ pub struct Slot {
     pub parked: Vec<Parked>,
     /// The follower's request under way.
     pub fetching: Option<u64>,
+    /// The last roll call that it has heard of a leader, and that leader's epoch.
+    pub heard: (LeaderEpoch, u64),
     /// The proposal under way.
     pub proposing: Option<(u64, IsrProposal)>,
     /// A flush is scheduled or running.

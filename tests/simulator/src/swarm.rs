@@ -103,6 +103,8 @@ pub struct Swarm {
     pub session_timeout_ms: u64,
     /// `replica.lag.time.max.ms`.
     pub lag_time_max_ms: u64,
+    /// Producers that go on after an acknowledgement, per 1,000 of them.
+    pub follow_up_permille: u64,
     /// Controlled shutdowns without a timeout are all that happens: nobody may notice any (AV).
     pub only_shutdowns: bool,
 }
@@ -197,6 +199,7 @@ impl Swarm {
             fetch_records_max: prng.range(1, 8) as i64,
             session_timeout_ms: prng.range(80, 200),
             lag_time_max_ms: prng.range(80, 240),
+            follow_up_permille: 0,
             only_shutdowns: false,
         };
         if only_shutdowns {
@@ -207,6 +210,9 @@ impl Swarm {
             swarm.brokers += prng.range(0, 2) as usize;
             swarm.operations.push((O::Reassign, prng.range(4, 20)));
             swarm.operations.push((O::CancelMove, prng.range(0, 6)));
+        }
+        if prng.chance(300) {
+            swarm.follow_up_permille = prng.range(100, 1000);
         }
         swarm
     }
@@ -250,6 +256,7 @@ impl Swarm {
             fetch_records_max: 4,
             session_timeout_ms: 100,
             lag_time_max_ms: 120,
+            follow_up_permille: 0,
             only_shutdowns: false,
         }
     }

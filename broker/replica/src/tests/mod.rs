@@ -5,6 +5,7 @@
 mod flush_mode;
 mod flushing;
 mod follower;
+mod gaps;
 mod isr;
 mod leader;
 mod log_start;
@@ -170,7 +171,13 @@ impl Rig {
     }
 
     fn fetch_at(&mut self, follower: i32, position: FetchPosition) -> Effects {
-        self.step(Event::FollowerFetch(FollowerFetch { follower: BrokerId(follower), position }))
+        self.fetch_after(0, follower, position)
+    }
+
+    /// A fetch that was sent after an answer with this roll call.
+    fn fetch_after(&mut self, heard: u64, follower: i32, position: FetchPosition) -> Effects {
+        let follower = BrokerId(follower);
+        self.step(Event::FollowerFetch(FollowerFetch { follower, position, heard }))
     }
 
     /// A time `ms` later, with ticks on the way.

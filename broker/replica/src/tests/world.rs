@@ -209,7 +209,7 @@ impl World {
         let replica = &self.brokers[&id].replica;
         let Role::Follower { leader, .. } = replica.role() else { return None };
         let position = replica.fetch_position()?;
-        Some((leader.0, FollowerFetch { follower: BrokerId(id), position }))
+        Some((leader.0, FollowerFetch { follower: BrokerId(id), position, heard: 0 }))
     }
 
     /// The request reaches the leader, which answers with at most this many records.

@@ -172,7 +172,7 @@ impl Rig {
             flushed: Offset(flushed),
             log_start: Offset(0),
         };
-        let fetch = FollowerFetch { follower: BrokerId(2), position };
+        let fetch = FollowerFetch { follower: BrokerId(2), position, heard: 0 };
         self.settling(&self.hosted, |after| {
             self.hosted.follower_fetch(self.told.now(), fetch, after)
         })

@@ -60,7 +60,7 @@ impl Rig {
             flushed: Offset(log_end),
             log_start: Offset(0),
         };
-        let fetch = FollowerFetch { follower: BrokerId(2), position };
+        let fetch = FollowerFetch { follower: BrokerId(2), position, heard: 0 };
         let mut after = Aftermath::default();
         self.hosted.follower_fetch(self.node.now(), fetch, &mut after);
         after.settle(&self.hosted, &*self.node, &mut Flush::default());

@@ -55,6 +55,22 @@ impl Checkers {
         after_switch
     }
 
+    /// A producer was told that its sequences have a gap, though what comes before its request was acknowledged.
+    pub fn gap_told(&mut self, life: &Life, broker: usize, offset: Offset, made_in: LeaderEpoch) {
+        let Some(history) = self.histories.get(life) else { return };
+        // A promise that is remembered no more was excused already.
+        let promise = history.acked.get(&(offset.0, made_in));
+        if promise.is_some_and(|promise| !history.excused(promise, history.newest.0)) {
+            let text = format!(
+                "{} broker {}: tells a producer of a gap, but offset {offset} was acknowledged in epoch {made_in} before its \
+                 request",
+                life.0,
+                broker + 1
+            );
+            self.broken("R11", text);
+        }
+    }
+
     /// `flush.mode` was stored.
     pub fn mode_stored(&mut self, topic: &TopicName, czxid: i64, mode: FlushMode) {
         for (life, history) in &mut self.histories {

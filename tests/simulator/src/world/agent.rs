@@ -3,8 +3,8 @@
 use barnabas_controller_core::ReplicaReport;
 use barnabas_replica::{Event, Replica, ReplicaOptions, StatePush};
 use barnabas_types::{
-    BrokerEpoch, ClusterDelta, ControllerEpoch, FlushMode, Incarnation, Offset, Partition,
-    PartitionEpoch, PartitionState, TopicImage, TopicPartition,
+    BrokerEpoch, ClusterDelta, ControllerEpoch, FlushMode, Incarnation, LeaderEpoch, Offset,
+    Partition, PartitionEpoch, PartitionState, TopicImage, TopicPartition,
 };
 
 use super::{World, id_of};
@@ -261,6 +261,7 @@ impl World {
             flush_armed: false,
             refused_at: None,
             told_to: None,
+            heard: (LeaderEpoch(-1), 0),
         };
         self.processes[b].slots.insert(at.clone(), slot);
         self.compared.remove(&(b, at.clone()));

@@ -29,11 +29,13 @@ impl World {
         }
         let Some(mut position) = slot.replica.fetch_position() else { return };
         slot.fetching = Some(correlation);
+        let (epoch, call) = slot.heard;
+        let heard = if epoch == position.leader_epoch { call } else { 0 };
         if self.is_mutated(Mutation::FollowersReportLogEnd) {
             position.flushed = position.log_end;
         }
         let life = self.processes[b].life;
-        let fetch = FollowerFetch { follower: id_of(b), position };
+        let fetch = FollowerFetch { follower: id_of(b), position, heard };
         let partition = at.clone();
         self.send(b, ix_of(leader), None, Input::Fetch { partition, correlation, life, fetch });
         self.later(b, ANSWER_MS_MAX, Input::FetchOverdue { partition: at.clone(), correlation });
@@ -76,7 +78,7 @@ impl World {
         let parked = Parked { from, life, correlation, position };
         let outcome = match reply {
             FetchReply::Grant(grant) => {
-                if grant.from < grant.to {
+                if grant.from < grant.to || grant.roll_call > fetch.heard {
                     return self.answer_parked(b, at, &parked);
                 }
                 if let Some(slot) = self.processes[b].slots.get_mut(at) {
@@ -92,7 +94,7 @@ impl World {
             }
             FetchReply::Refused(condition) => FetchOutcome::Refused(condition),
         };
-        self.answer_fetch(b, at, &parked, outcome, Vec::new());
+        self.answer_fetch(b, at, &parked, 0, outcome, Vec::new());
     }
 
     pub(crate) fn park_over(&mut self, b: Ix, at: &TopicPartition, from: Ix, correlation: u64) {
@@ -130,7 +132,7 @@ impl World {
         let leads = Role::Leader { leader_epoch: position.leader_epoch };
         if slot.replica.role() != leads || slot.incarnation != position.incarnation {
             let refused = FetchOutcome::Refused(Condition::NotLeaderOrFollower);
-            return self.answer_fetch(b, at, parked, refused, Vec::new());
+            return self.answer_fetch(b, at, parked, 0, refused, Vec::new());
         }
         let Some(directory) = self.disks[b].directories.get(at) else { return };
         let from = position.log_end;
@@ -142,7 +144,8 @@ impl World {
             high_watermark: slot.replica.high_watermark(),
             log_start: slot.replica.log_start(),
         };
-        self.answer_fetch(b, at, parked, outcome, records);
+        let roll_call = slot.replica.roll_call();
+        self.answer_fetch(b, at, parked, roll_call, outcome, records);
     }
 
     fn answer_fetch(
@@ -150,12 +153,13 @@ impl World {
         b: Ix,
         at: &TopicPartition,
         parked: &Parked,
+        roll_call: u64,
         outcome: FetchOutcome,
         records: Vec<Record>,
     ) {
         let answer = FetchAnswer { leader: id_of(b), asked: parked.position, outcome };
         let (partition, correlation) = (at.clone(), parked.correlation);
-        let input = Input::Fetched { partition, correlation, answer, records };
+        let input = Input::Fetched { partition, correlation, roll_call, answer, records };
         self.send(b, parked.from, Some(parked.life), input);
     }
 
@@ -165,6 +169,7 @@ impl World {
         b: Ix,
         at: &TopicPartition,
         correlation: u64,
+        roll_call: u64,
         mut answer: FetchAnswer,
         records: Vec<Record>,
     ) {
@@ -173,6 +178,10 @@ impl World {
         let expected = slot.fetching == Some(correlation);
         if expected {
             slot.fetching = None;
+        }
+        let known = Some(slot.heard).filter(|(epoch, _)| *epoch == answer.asked.leader_epoch);
+        if roll_call > known.map_or(0, |(_, call)| call) {
+            slot.heard = (answer.asked.leader_epoch, roll_call);
         }
         let refused = matches!(answer.outcome, FetchOutcome::Refused(_)) || self.disks[b].full;
         let before = slot.replica.log_end();

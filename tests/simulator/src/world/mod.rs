@@ -7,6 +7,7 @@ mod disk_trouble;
 mod draining;
 mod fetching;
 mod flush_mode;
+mod follow_ups;
 mod inspect;
 mod log_start;
 mod moves;
@@ -21,6 +22,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 
+pub use follow_ups::Before;
 pub use script::Told;
 
 use barnabas_controller_core::{Candidate, SessionId};
@@ -83,6 +85,7 @@ pub struct World {
     pub(crate) fate: Prng,
     pub(crate) choice: Prng,
     pub(crate) ids: Prng,
+    pub(crate) follow: Prng,
     /// The ensemble.
     pub store: Store,
     pub(crate) session_owner: BTreeMap<SessionId, Ix>,
@@ -169,6 +172,7 @@ impl World {
             net: Prng::stream(seed, 2),
             fate: Prng::stream(seed, 3),
             choice: Prng::stream(seed, 4),
+            follow: Prng::stream(seed, 6),
             ids,
             store,
             session_owner: BTreeMap::new(),
@@ -428,8 +432,8 @@ impl World {
             Input::Fetch { partition, correlation, life, fetch } => {
                 self.fetch_asked(b, from.unwrap_or(b), life, &partition, correlation, fetch);
             }
-            Input::Fetched { partition, correlation, answer, records } => {
-                self.fetch_answered(b, &partition, correlation, answer, records);
+            Input::Fetched { partition, correlation, roll_call, answer, records } => {
+                self.fetch_answered(b, &partition, correlation, roll_call, answer, records);
             }
             Input::FetchNow { partition } => self.fetch_now(b, &partition),
             Input::FetchOverdue { partition, correlation } => {
@@ -441,6 +445,7 @@ impl World {
             Input::Produce { partition, acks, values } => {
                 self.produced(b, &partition, acks, values)
             }
+            Input::FollowUp { partition, before } => self.followed_up(b, &partition, before),
             Input::ProduceOverdue { partition, incarnation, waiter } => {
                 self.produce_overdue(b, &partition, incarnation, waiter);
             }

@@ -54,7 +54,7 @@ impl World {
             let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
             slot.told_to = Some((slot.replica.partition_epoch(), log_end));
             let mut effects = barnabas_replica::Effects::default();
-            let fetch = FollowerFetch { follower, position };
+            let fetch = FollowerFetch { follower, position, heard: 0 };
             slot.replica.step(now, Event::FollowerFetch(fetch), &mut effects);
             self.pass_on(b, at, &mut effects);
         }
@@ -94,6 +94,11 @@ impl World {
             && let Some(present) = self.processes[ix_of(fetch.follower)].broker_epoch
         {
             position.broker_epoch = present;
+        }
+        if self.is_mutated(Mutation::StaleFetchIsWitness)
+            && let Some(slot) = self.processes[b].slots.get(at)
+        {
+            fetch.heard = slot.replica.roll_call();
         }
         if self.is_mutated(Mutation::DivergenceUnchecked)
             && let Some(directory) = self.disks[b].directories.get(at)

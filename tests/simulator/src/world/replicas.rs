@@ -8,7 +8,7 @@ use barnabas_types::{
     Acks, Condition, FlushMode, Incarnation, LeaderEpoch, Offset, PartitionState, TopicPartition,
 };
 
-use super::{World, id_of, ix_of};
+use super::{Before, World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::disk::Record;
 use crate::happening::{Input, Ix};
@@ -136,7 +136,7 @@ impl World {
         for (waiter, result) in effects.answers.drain(..) {
             self.answered(b, at, waiter, result);
         }
-        if effects.high_watermark.is_some() {
+        if effects.high_watermark.is_some() || effects.roll_call {
             self.wake_parked(b, at);
         }
         if let Some(to) = effects.log_start {
@@ -192,7 +192,7 @@ impl World {
         let Some(slot) = self.processes[b].slots.get_mut(at) else { return };
         let incarnation = slot.incarnation;
         let offsets = values.len() as i64;
-        let pending = Pending { acks, values, leader_epoch: LeaderEpoch(-1) };
+        let pending = Pending { acks, values, leader_epoch: LeaderEpoch(-1), before: None };
         slot.pending.insert(waiter, pending);
         let event = Event::Produce(Produce { waiter: WaiterId(waiter), acks, offsets });
         self.step_replica(b, at, event);
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    fn answered(
+    pub(super) fn answered(
         &mut self,
         b: Ix,
         at: &TopicPartition,
@@ -241,6 +241,9 @@ impl World {
             return;
         };
         self.note(Some(b), "answer", || format!("{at} {:?} {result:?}", pending.acks));
+        if let Some(before) = pending.before {
+            return self.follow_up_answered(b, at, before, &result);
+        }
         self.remember_answer(b, &pending, &result);
         if pending.acks != Acks::All {
             return;
@@ -267,6 +270,10 @@ impl World {
         let life = (at.clone(), czxid);
         if self.checkers.acked(&life, (epoch, mode), base, &records) {
             self.reach(Reached::AckedAfterSwitch);
+        }
+        if let Some(record) = records.last() {
+            let offset = Offset(end.0 - 1);
+            self.follow_up(b, at, Before { offset, made_in: epoch, record: *record });
         }
     }
 
