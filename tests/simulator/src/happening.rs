@@ -154,6 +154,8 @@ pub enum Input {
     SwitchFlushMode { entity: ConfigEntity, mode: FlushMode },
     /// An operator wants replicas moved.
     Reassign { partition: TopicPartition, wish: Reassign },
+    /// The controller makes the second write of a move's end (for a planted bug).
+    EndMove { partition: TopicPartition },
     /// The controller waits no longer for leaders to confirm settings.
     ConfirmationDue { term: ControllerEpoch, request: RequestId },
     /// A draining broker acts.

@@ -75,6 +75,10 @@ pub enum Mutation {
     FinishKeepsEpoch,
     /// An operator's unclean election is not bound to the version that the operator was shown (against R39).
     UncleanOfAnyVersion,
+    /// A move ends in two writes: the state, then the assignment (against R18).
+    MoveEndsInTwoWrites,
+    /// A change of an assignment leaves the state node alone where leader and ISR stay (against R18).
+    AssignmentKeepsVersion,
     /// A leader tells a producer of a gap without asking its followers whether it still leads (against R11).
     GapToldAtOnce,
     /// It takes any fetch for a witness, also one that was sent before (against R11).
@@ -83,7 +87,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 38] = [
+    pub const ALL: [(&'static str, Mutation); 40] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -120,6 +124,8 @@ impl Mutation {
         ("newcomer-dropped-at-once", Mutation::NewcomerDroppedAtOnce),
         ("finish-keeps-epoch", Mutation::FinishKeepsEpoch),
         ("unclean-of-any-version", Mutation::UncleanOfAnyVersion),
+        ("move-ends-in-two-writes", Mutation::MoveEndsInTwoWrites),
+        ("assignment-keeps-version", Mutation::AssignmentKeepsVersion),
         ("gap-told-at-once", Mutation::GapToldAtOnce),
         ("stale-fetch-is-witness", Mutation::StaleFetchIsWitness),
     ];

@@ -134,6 +134,8 @@ pub struct Term {
     pub drainers: BTreeMap<RequestId, (Ix, u32, BrokerEpoch, bool)>,
     /// What is stepped when the registrations have been read again.
     pub after_brokers: Vec<ControllerEvent>,
+    /// Moves of which only the first of two writes is made (for a planted bug).
+    pub half_ended: BTreeSet<TopicPartition>,
     /// Brokers that told this term of a drain (for a planted bug).
     pub told_of_drains: BTreeSet<(BrokerId, BrokerEpoch)>,
     /// Last request id given.

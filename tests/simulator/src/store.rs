@@ -89,6 +89,8 @@ pub enum Request {
     WriteAssignment { fence: Fence, write: AssignmentWrite },
     /// Reads the epoch node and both, to resolve an unknown outcome.
     ReadAssignment { fence: Fence, write: AssignmentWrite },
+    /// The second write of a move that ends in two (for a planted bug).
+    EndMove { fence: Fence, partition: TopicPartition },
     /// Creates a topic.
     CreateTopic { fence: Fence, creation: Creation },
     /// Reads the epoch node and the topic, to resolve an unknown outcome.
@@ -120,6 +122,7 @@ impl Request {
             | Self::ReadPartition { fence, .. }
             | Self::WriteAssignment { fence, .. }
             | Self::ReadAssignment { fence, .. }
+            | Self::EndMove { fence, .. }
             | Self::CreateTopic { fence, .. }
             | Self::ReadCreated { fence, .. }
             | Self::GrowTopic { fence, .. }
@@ -412,6 +415,7 @@ impl Store {
                 let of_life = topic.filter(|t| t.incarnation.topic_id == write.topic_id);
                 Answer::Topic(of_life.cloned(), false)
             }
+            Request::EndMove { fence, partition } => self.end_move(*fence, partition),
             Request::CreateTopic { fence, creation } => self.create_topic(*fence, creation),
             Request::ReadCreated { fence, creation } => {
                 if self.is_fenced(*fence) {
@@ -572,10 +576,29 @@ impl Store {
             let written = write.assignments.get(index);
             assignment.clone_from(written.expect("the node names every partition"));
             if *index == write.partition.partition {
+                let stays = state.leader == write.state.leader && state.isr == write.state.isr;
+                if self.mutation == Some(Mutation::AssignmentKeepsVersion) && stays {
+                    continue;
+                }
                 state.clone_from(&write.state);
                 state.partition_epoch = PartitionEpoch(version.0 + 1);
             }
         }
+        self.zxid += 1;
+        Answer::Done
+    }
+
+    fn end_move(&mut self, fence: Fence, partition: &TopicPartition) -> Answer {
+        if self.is_fenced(fence) {
+            return Answer::EpochMoved;
+        }
+        let Some(topic) = self.topics.get_mut(&partition.topic) else { return Answer::NoNode };
+        let Some((assignment, state)) = topic.partitions.get_mut(&partition.partition) else {
+            return Answer::NoNode;
+        };
+        topic.version += 1;
+        *assignment = assignment.arrived();
+        state.partition_epoch = PartitionEpoch(state.partition_epoch.0 + 1);
         self.zxid += 1;
         Answer::Done
     }

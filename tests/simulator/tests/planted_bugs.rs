@@ -65,6 +65,8 @@ planted! {
     r21_newcomers_dropped_at_once_are_found: NewcomerDroppedAtOnce within 300,
     r20_epochs_that_stay_when_replicas_leave_are_found: FinishKeepsEpoch within 100,
     r39_unclean_elections_of_any_version_are_found: UncleanOfAnyVersion within 3000,
+    r18_moves_that_end_in_two_writes_are_found: MoveEndsInTwoWrites within 300,
+    r18_assignments_that_keep_the_version_are_found: AssignmentKeepsVersion within 300,
     r11_gaps_that_are_told_at_once_are_found: GapToldAtOnce within 3000,
     r11_gaps_told_on_stale_fetches_are_found: StaleFetchIsWitness within 3000,
 }

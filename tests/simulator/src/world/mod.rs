@@ -480,6 +480,7 @@ impl World {
             Input::StopNow => self.stop_now(b),
             Input::Elect { partition, unclean } => self.election_asked(b, partition, unclean),
             Input::Reassign { partition, wish } => self.reassign_asked(b, partition, wish),
+            Input::EndMove { partition } => self.end_move(b, partition),
             Input::ConfirmationDue { term, request } => self.confirmation_due(b, term, request),
         }
     }

@@ -53,6 +53,7 @@ impl World {
 
     pub(crate) fn write_assignment(&mut self, b: Ix, mut write: AssignmentWrite) {
         self.misdecide(&mut write);
+        self.halve(b, &mut write);
         let Some(term) = &self.processes[b].term else { return };
         let fence = term.fence;
         self.ask_as_controller(b, Request::WriteAssignment { fence, write });
@@ -108,11 +109,49 @@ impl World {
             return None;
         }
         let now = stored.map(|(_, state)| state.clone());
+        let half = self.processes[b]
+            .term
+            .as_ref()
+            .is_some_and(|term| term.half_ended.contains(&write.partition));
         let topic = node.map(|node| {
-            let assignments = node.partitions.into_iter().map(|(index, (a, _))| (index, a));
-            (node.version, assignments.collect())
+            let shown = |(at, (assignment, _)): (i32, (Assignment, _))| match half && at == index {
+                // It has yet to write how the move ended, and takes the replicas of both ends for settled.
+                true => (at, Assignment::settled(assignment.replicas)),
+                false => (at, assignment),
+            };
+            (node.version, node.partitions.into_iter().map(shown).collect())
         });
         Some(WriteOutcome::AssignmentConflict { topic, now })
+    }
+
+    /// The end of a move as a controller with a planted bug writes it: the state now, the assignment later.
+    fn halve(&mut self, b: Ix, write: &mut AssignmentWrite) {
+        let at = &write.partition;
+        if !self.is_mutated(Mutation::MoveEndsInTwoWrites) {
+            return;
+        }
+        let (Some(before), Some(after)) =
+            (self.assignment_of(at), write.assignments.get_mut(&at.partition))
+        else {
+            return;
+        };
+        let ends = before.moving.is_under_way() && !after.moving.is_under_way();
+        let Some(term) = self.processes[b].term.as_mut().filter(|_| ends) else { return };
+        *after = before;
+        term.half_ended.insert(at.clone());
+        let delay = self.choice.range(5, 60);
+        let partition = at.clone();
+        self.later(b, delay, Input::EndMove { partition });
+    }
+
+    /// The second write of a move's end.
+    pub(crate) fn end_move(&mut self, b: Ix, partition: TopicPartition) {
+        let moving = self.assignment_of(&partition).is_some_and(|a| a.moving.is_under_way());
+        let Some(term) = &mut self.processes[b].term else { return };
+        if term.half_ended.remove(&partition) && moving {
+            let fence = term.fence;
+            self.ask_as_controller(b, Request::EndMove { fence, partition });
+        }
     }
 
     /// F: replicas leave only when the ISR is what is assigned from then on. Nobody is forgotten on the way.
@@ -190,9 +229,13 @@ impl World {
 
     /// Whether the controller decides about moves with a planted bug.
     fn misdecides(&self) -> bool {
-        [Mutation::FinishEarly, Mutation::NewcomerDroppedAtOnce, Mutation::FinishKeepsEpoch]
-            .into_iter()
-            .any(|mutation| self.is_mutated(mutation))
+        let planted = [
+            Mutation::FinishEarly,
+            Mutation::NewcomerDroppedAtOnce,
+            Mutation::FinishKeepsEpoch,
+            Mutation::MoveEndsInTwoWrites,
+        ];
+        planted.into_iter().any(|mutation| self.is_mutated(mutation))
     }
 
     /// A decision as a controller with a planted bug makes it.

@@ -43,6 +43,7 @@ impl World {
             switches: BTreeMap::new(),
             drainers: BTreeMap::new(),
             after_brokers: Vec::new(),
+            half_ended: BTreeSet::new(),
             told_of_drains: BTreeSet::new(),
             requests: 0,
         });

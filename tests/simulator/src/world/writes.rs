@@ -188,10 +188,14 @@ impl World {
             Request::WriteAssignment { write, .. } => {
                 self.store.state(&write.partition).map(|(_, state)| state.clone())
             }
+            Request::EndMove { partition, .. } => {
+                self.store.state(partition).map(|(_, state)| state.clone())
+            }
             _ => None,
         };
         let assigned = match request {
             Request::WriteAssignment { write, .. } => self.assignment_of(&write.partition),
+            Request::EndMove { partition, .. } => self.assignment_of(partition),
             _ => None,
         };
         let removed = match request {
@@ -211,6 +215,10 @@ impl World {
             (Request::WriteAssignment { fence, write }, Answer::Done) => {
                 self.state_written(fence.epoch, &write.partition, before.as_ref());
                 self.assignment_written(&write.partition, assigned.as_ref(), before.as_ref());
+            }
+            (Request::EndMove { fence, partition }, Answer::Done) => {
+                self.state_written(fence.epoch, partition, before.as_ref());
+                self.assignment_written(partition, assigned.as_ref(), before.as_ref());
             }
             (Request::WriteConfig { write, .. }, Answer::Done) => {
                 for (name, topic) in &self.store.topics {
