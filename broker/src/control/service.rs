@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::BrokerControl;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -17,18 +17,22 @@ use crate::node::Node;
 
 /// Acknowledgements that wait to be sent; the controller has one update in flight.
 const ACKS_MAX: usize = 2;
+/// Questions about followers that are answered at once; the controller asks one for each of its own callers, and does without
+/// an answer. Each of them looks at up to a thousand logs, twice.
+const DESCRIPTIONS_MAX: usize = 8;
 
 /// Serves pushes, and questions about followers.
 pub struct PushService {
     agent: AgentHandle,
     node: Arc<Node>,
+    descriptions: Semaphore,
 }
 
 impl PushService {
     /// A service that hands updates to `agent`, and looks at the replicas of `node`.
     #[must_use]
     pub fn new(agent: AgentHandle, node: Arc<Node>) -> Self {
-        Self { agent, node }
+        Self { agent, node, descriptions: Semaphore::new(DESCRIPTIONS_MAX) }
     }
 }
 
@@ -59,6 +63,9 @@ impl BrokerControl for PushService {
         &self,
         request: Request<v1::DescribeFollowersRequest>,
     ) -> Result<Response<v1::DescribeFollowersResponse>, Status> {
+        let Ok(_place) = self.descriptions.try_acquire() else {
+            return Err(Status::resource_exhausted("too many such questions at once: ask again"));
+        };
         Ok(Response::new(copies::describe(self.node.clone(), request.into_inner()).await))
     }
 }
@@ -73,4 +80,41 @@ async fn one(agent: &AgentHandle, update: v1::StateUpdate) -> Result<v1::StateAc
         .await
         .map_err(|condition| Status::failed_precondition(condition.to_string()))?;
     Ok((&Ack { version, broker_epoch, reports }).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use tokio::sync::watch;
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::control::{Agent, TailMark};
+    use crate::partition::Outward;
+    use crate::testing::{Disk, node};
+
+    #[tokio::test]
+    async fn questions_beyond_the_bound_are_refused_and_cost_nothing() {
+        let (node, disk) = (node(), Disk::new());
+        let outward: Weak<dyn Outward> = Arc::downgrade(&node) as _;
+        let flushers = disk.storage.start_flushers(&outward);
+        let mark = watch::channel(TailMark::default()).0;
+        let agent = Agent::start(node.clone(), disk.storage.clone(), flushers, mark);
+        let service = Arc::new(PushService::new(agent, node));
+        let mut asking = JoinSet::new();
+        for _ in 0..=DESCRIPTIONS_MAX {
+            let service = service.clone();
+            let request = Request::new(v1::DescribeFollowersRequest::default());
+            asking.spawn(async move { service.describe_followers(request).await });
+        }
+        let told = asking.join_all().await;
+        let refused: Vec<_> = told.into_iter().filter_map(Result::err).collect();
+        assert_eq!(
+            refused.iter().map(Status::code).collect::<Vec<_>>(),
+            [tonic::Code::ResourceExhausted]
+        );
+        let again = Request::new(v1::DescribeFollowersRequest::default());
+        assert!(service.describe_followers(again).await.is_ok(), "their places are free again");
+    }
 }

@@ -6,11 +6,7 @@ use barnabas_types::Condition;
 
 /// The code of a condition, also of one that came by name from another broker.
 pub(crate) fn error_code(condition: &Condition) -> i16 {
-    match condition {
-        // Not "unknown server error": the client may ask again, and then learns what happened.
-        Condition::UnknownOutcome(_) => 7,
-        _ => code_of_name(kafka_error_name(condition)),
-    }
+    code_of_name(kafka_error_name(condition))
 }
 
 fn code_of_name(name: &str) -> i16 {
@@ -20,7 +16,8 @@ fn code_of_name(name: &str) -> i16 {
         "UNKNOWN_TOPIC_OR_PARTITION" => 3,
         "LEADER_NOT_AVAILABLE" => 5,
         "NOT_LEADER_OR_FOLLOWER" => 6,
-        "REQUEST_TIMED_OUT" => 7,
+        // An unknown outcome, too: the client may ask again, and then learns what happened.
+        "REQUEST_TIMED_OUT" | "OUTCOME_UNKNOWN" => 7,
         "REPLICA_NOT_AVAILABLE" => 9,
         "MESSAGE_TOO_LARGE" => 10,
         "STALE_CONTROLLER_EPOCH" => 11,
@@ -112,6 +109,7 @@ mod tests {
             Condition::InvalidReplicationFactor("3 of 2".into()),
             Condition::NotEnoughReplicas { isr: 1, min: 2 },
             Condition::CorruptMessage("crc"),
+            Condition::UnknownOutcome("the controller changed meanwhile"),
         ] {
             let failure = barnabas_proto::v1::Failure::from(&condition);
             assert_eq!(error_code(&Condition::from(failure)), error_code(&condition));

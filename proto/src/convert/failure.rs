@@ -30,6 +30,8 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::NotController => "NOT_CONTROLLER",
         // Kafka has no such error; only our own processes see this name.
         Condition::NoController => "CONTROLLER_NOT_AVAILABLE",
+        // Nor this one: a client is told that its request has timed out.
+        Condition::UnknownOutcome(_) => "OUTCOME_UNKNOWN",
         Condition::TopicAlreadyExists(_) => "TOPIC_ALREADY_EXISTS",
         Condition::InvalidTopic(_) => "INVALID_TOPIC_EXCEPTION",
         Condition::InvalidPartitions(_) => "INVALID_PARTITIONS",
@@ -50,7 +52,6 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::KafkaStorageError | Condition::LogDirFull => "KAFKA_STORAGE_ERROR",
         Condition::NotAssignedReplica(_) => "REPLICA_NOT_AVAILABLE",
         Condition::UnsupportedVersion(_) => "UNSUPPORTED_VERSION",
-        Condition::UnknownOutcome(_) => "UNKNOWN_SERVER_ERROR",
         Condition::Remote { name, .. } => name,
         _ => "UNKNOWN_SERVER_ERROR",
     }
@@ -58,7 +59,7 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
 
 /// Names whose condition carries numbers that a sentence cannot give back, and that are worth a retry.
 const RETRIABLE: [&str; 4] =
-    ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_ENOUGH_REPLICAS", "UNKNOWN_SERVER_ERROR"];
+    ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_ENOUGH_REPLICAS", "OUTCOME_UNKNOWN"];
 
 /// Longest name and sentence taken from another process, in bytes.
 const NAME_BYTES_MAX: usize = 64;
