@@ -7,7 +7,7 @@ use barnabas_types::{Condition, LeaderEpoch, LeaderEpochs, Offset};
 use crate::batch::{BatchHeader, Batches};
 use crate::check::{Fetched, check_fetched, stamp};
 use crate::checkpoint::write_epochs;
-use crate::error::{At as _, LogError};
+use crate::error::{At as _, LogError, Shortage};
 use crate::files::sync_dir;
 use crate::log::Log;
 use crate::producers::Admission;
@@ -17,6 +17,15 @@ use crate::segment::{Segment, Tail, path_of, remove_segment};
 
 /// No segment grows beyond this: positions and relative offsets in the indexes are 32-bit and signed in Kafka.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX.unsigned_abs() as u64;
+
+/// Where an append may end early for want of a file descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// All of it or nothing: a producer is answered for the whole.
+    Nowhere,
+    /// Where the next segment begins: a follower fetches the rest again.
+    BetweenSegments,
+}
 
 /// What an append came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +37,8 @@ pub struct Appended {
     pub epochs: Vec<(LeaderEpoch, Offset)>,
     /// A segment was sealed: flush soon, so that its descriptor is let go and the next recovery does not scan it.
     pub rolled: bool,
+    /// Bytes that were written, those of files beside the segment not counted.
+    pub bytes: u64,
 }
 
 impl Log {
@@ -36,7 +47,8 @@ impl Log {
     /// Whole on disk after a crash of the process; synced with the next flush, before a flushed offset is claimed.
     ///
     /// # Errors
-    /// [`LogError::Full`]: nothing happened. [`LogError::Io`] (the log is fenced then), [`LogError::Fenced`].
+    /// [`LogError::Full`], [`LogError::NoDescriptor`]: nothing happened. [`LogError::Io`] (the log is fenced then),
+    /// [`LogError::Fenced`].
     pub fn assign_epoch(&mut self, epoch: LeaderEpoch, start: Offset) -> Result<(), LogError> {
         self.ready()?;
         self.settle_epochs()?;
@@ -48,7 +60,7 @@ impl Log {
         if epochs.assign(epoch, start) { self.store_epochs(epochs) } else { Ok(()) }
     }
 
-    /// Writes these epochs and, if that worked, takes them over. On a full disk nothing happens.
+    /// Writes these epochs and, if that worked, takes them over. In a shortage nothing happens.
     pub(crate) fn store_epochs(&mut self, epochs: LeaderEpochs) -> Result<(), LogError> {
         self.names_changed += 1;
         match write_epochs(&self.dir, &epochs) {
@@ -58,13 +70,13 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                self.fenced |= !error.is_full();
-                Err(error.or_full())
+                self.fenced |= error.shortage().is_none();
+                Err(error.or_shortage())
             }
         }
     }
 
-    /// Writes the epoch checkpoint if a full disk kept it from being written before.
+    /// Writes the epoch checkpoint if a shortage kept it from being written before.
     pub(crate) fn settle_epochs(&mut self) -> Result<(), LogError> {
         if self.epochs_stale { self.store_epochs(self.epochs.clone()) } else { Ok(()) }
     }
@@ -83,9 +95,9 @@ impl Log {
     /// One write for the whole slice, unless a segment ends within it.
     ///
     /// # Errors
-    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Batch`]: nothing happened. [`LogError::Full`]: nothing
-    /// happened, and the same append works once there is room. [`LogError::Io`]: nothing of it counts, the file was cut back
-    /// as far as possible, and the log is fenced.
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Batch`]: nothing happened. [`LogError::Full`],
+    /// [`LogError::NoDescriptor`]: nothing happened, and the same append works once there is enough again. [`LogError::Io`]:
+    /// nothing of it counts, the file was cut back as far as possible, and the log is fenced.
     pub fn append(
         &mut self,
         records: &mut [u8],
@@ -101,8 +113,9 @@ impl Log {
         }
         stamp(records, base_offset, leader_epoch)?;
         self.assign_epoch(leader_epoch, base_offset)?;
-        let rolled = self.write(records)?;
-        Ok(Appended { log_end: self.log_end(), epochs: Vec::new(), rolled })
+        let rolled = self.write(records, Stop::Nowhere)?;
+        let bytes = records.len() as u64;
+        Ok(Appended { log_end: self.log_end(), epochs: Vec::new(), rolled, bytes })
     }
 
     /// A follower's append of a leader's records as they are: checks them ([`check_fetched`]), then [`Log::append_fetched`].
@@ -119,9 +132,11 @@ impl Log {
     /// An empty log that begins at S (after [`Log::reset_to`]) also takes a first batch that begins below S and ends above:
     /// its records below S were deleted. The log start stays S.
     ///
+    /// Without a file descriptor for the next segment the batches that go before it are appended, and no more.
+    ///
     /// # Errors
-    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Full`]: nothing happened. [`LogError::Io`] as for
-    /// [`Log::append`].
+    /// [`LogError::NotAtEnd`], [`LogError::EpochDecreases`], [`LogError::Full`], [`LogError::NoDescriptor`]: nothing happened.
+    /// [`LogError::Io`] as for [`Log::append`].
     pub fn append_fetched(&mut self, fetched: Fetched<'_>) -> Result<Appended, LogError> {
         self.ready()?;
         self.settle_epochs()?;
@@ -129,12 +144,14 @@ impl Log {
         if base < self.log_end && !self.takes_below_start(&fetched) {
             return Err(LogError::NotAtEnd { found: fetched.base, log_end: self.log_end() });
         }
-        let epochs = self.enter_epochs(&fetched.epochs)?;
+        let mut epochs = self.enter_epochs(&fetched.epochs)?;
         if base < self.active().base {
             self.name_after(base)?;
         }
-        let rolled = self.write(fetched.bytes)?;
-        Ok(Appended { log_end: self.log_end(), epochs, rolled })
+        let rolled = self.write(fetched.bytes, Stop::BetweenSegments)?;
+        let log_end = self.log_end();
+        epochs.retain(|(_, start)| *start < log_end);
+        Ok(Appended { log_end, epochs, rolled, bytes: fetched.bytes.len() as u64 })
     }
 
     /// Whether the log is empty and its start lies inside the first batch.
@@ -148,8 +165,8 @@ impl Log {
     fn name_after(&mut self, base: i64) -> Result<(), LogError> {
         let created = Segment::create(&self.dir, base);
         let mut segment = created.map_err(|error| {
-            self.fenced |= !error.is_full();
-            error.or_full()
+            self.fenced |= error.shortage().is_none();
+            error.or_shortage()
         })?;
         segment.end = self.log_end;
         let old = self.active().base;
@@ -186,16 +203,29 @@ impl Log {
         Ok(runs)
     }
 
-    /// Writes whole, consecutive batches at the end. After an error nothing of them counts; unless the disk was full and
-    /// everything could be taken back, the log is fenced.
-    fn write(&mut self, records: &[u8]) -> Result<bool, LogError> {
+    /// Writes whole, consecutive batches at the end; whether a segment was sealed. After an error nothing of them counts;
+    /// unless it was a shortage and everything could be taken back, the log is fenced.
+    fn write(&mut self, records: &[u8], stop: Stop) -> Result<bool, LogError> {
         let (segments, size, log_end) = (self.segments.len(), self.active().size, self.log_end);
         match self.write_parts(records) {
             Ok(()) => Ok(self.segments.len() > segments),
+            // Files are opened before and after a write, never within one.
+            Err(error) if error.shortage() == Some(Shortage::Descriptors) => {
+                if self.log_end == log_end && self.segments.len() == segments {
+                    return Err(error.or_shortage());
+                }
+                if stop == Stop::BetweenSegments {
+                    self.forget_epochs_above_end();
+                    return Ok(self.segments.len() > segments);
+                }
+                // Taking back needs descriptors too: the log that is opened again has all or nothing of it.
+                self.fenced = true;
+                Err(error)
+            }
             Err(error) => {
                 let taken_back = self.take_back(segments, size, log_end);
-                if error.is_full() && taken_back.is_ok() {
-                    return Err(error.or_full());
+                if error.shortage().is_some() && taken_back.is_ok() {
+                    return Err(error.or_shortage());
                 }
                 self.fenced = true;
                 Err(error)
@@ -320,16 +350,20 @@ impl Log {
             return Err(active.damaged(&self.dir, scanned.size, "no whole batch"));
         }
         self.tail = scanned.tail;
-        // Later epochs of a follower's append that did not come to be.
-        let mut epochs = self.epochs.clone();
-        epochs.truncate_from_end(Offset(log_end.saturating_add(1)));
-        self.epochs_stale |= epochs != self.epochs;
-        self.epochs = epochs;
+        self.forget_epochs_above_end();
         if noted {
             self.remove_snapshots_above(log_end)
                 .and_then(|()| self.cut_producers(log_end))
                 .inspect_err(|_| self.producers.clear())?;
         }
         Ok(())
+    }
+
+    /// Later epochs of a follower's append that did not come to be, or not yet.
+    fn forget_epochs_above_end(&mut self) {
+        let mut epochs = self.epochs.clone();
+        epochs.truncate_from_end(Offset(self.log_end.saturating_add(1)));
+        self.epochs_stale |= epochs != self.epochs;
+        self.epochs = epochs;
     }
 }

@@ -1,7 +1,8 @@
 //! The one way in which this crate changes a file system: every create, write, cut, sync, rename and removal goes through a
-//! [`Disk`], so that a test can refuse, shorten or forget any of them. Reads are plain `std`.
+//! [`Disk`], so that a test can refuse, shorten or forget any of them; so does the opening of whatever is written or synced.
+//! Reads are plain `std`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,6 +21,8 @@ pub enum Op<'a> {
         /// Whether old content goes.
         truncate: bool,
     },
+    /// A file or directory that is there is opened, to be written or synced. This changes nothing.
+    Open(&'a Path),
     /// A directory is made.
     CreateDir(&'a Path),
     /// Bytes are written at a position.
@@ -152,8 +155,7 @@ impl Disk {
     /// # Errors
     /// From the operating system.
     pub fn open(&self, path: &Path) -> io::Result<DiskFile> {
-        let file = File::options().read(true).write(true).open(path)?;
-        Ok(self.watched(file, path))
+        self.open_there(path, File::options().read(true).write(true))
     }
 
     /// As [`Disk::open`]; [`io::ErrorKind::WouldBlock`] if the disk would have to be asked where it lies.
@@ -167,7 +169,14 @@ impl Disk {
     /// # Errors
     /// From the operating system.
     pub fn open_to_read(&self, path: &Path) -> io::Result<DiskFile> {
-        Ok(self.watched(File::open(path)?, path))
+        self.open_there(path, File::options().read(true))
+    }
+
+    fn open_there(&self, path: &Path, options: &OpenOptions) -> io::Result<DiskFile> {
+        if let Some(faults) = &self.0 {
+            faults.before(&Op::Open(path))?;
+        }
+        Ok(self.watched(options.open(path)?, path))
     }
 
     /// Gives a file or directory another name in the same file system; a file that has it already is replaced.
@@ -302,6 +311,14 @@ impl DiskFile {
     /// From the operating system.
     pub fn sync_data(&self) -> io::Result<()> {
         self.perform(Op::SyncData, File::sync_data)
+    }
+
+    /// Makes the names in this directory durable; see [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// From the operating system.
+    pub fn sync_names(&self) -> io::Result<()> {
+        self.perform(Op::SyncDir, File::sync_all)
     }
 }
 

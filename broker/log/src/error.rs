@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use barnabas_types::{Condition, LeaderEpoch, Offset};
+use rustix::io::Errno;
 
 use crate::batch::BatchError;
 
@@ -28,6 +29,14 @@ pub enum LogError {
         .0.display()
     )]
     Full(PathBuf),
+    /// The process has no file descriptor left (or the system has none): nothing happened, and the same call works again once
+    /// there is one.
+    #[error(
+        "cannot open {}: no file descriptor is left; appends resume by themselves when there is one (raise the limit of \
+         open files, ulimit -n, or lower max.connections)",
+        .0.display()
+    )]
+    NoDescriptor(PathBuf),
     /// [`crate::RecoveryProgress::stop`] was called.
     #[error("the recovery of this log was stopped before its end; the next start does it")]
     Stopped,
@@ -129,34 +138,50 @@ impl LogError {
                 Condition::OffsetOutOfRange { asked: *asked, start: *start, end: *end }
             }
             Self::Full(_) => Condition::LogDirFull,
+            Self::NoDescriptor(_) => Condition::NoDescriptorLeft,
             _ => Condition::KafkaStorageError,
         }
     }
 
-    /// Whether the disk is full.
+    /// What there is not enough of at the moment; `None` if something is wrong.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub fn shortage(&self) -> Option<Shortage> {
         match self {
-            Self::Full(_) => true,
-            Self::Io { source, .. } => {
-                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }
-            _ => false,
+            Self::Full(_) => Some(Shortage::Room),
+            Self::NoDescriptor(_) => Some(Shortage::Descriptors),
+            Self::Io { source, .. } => Shortage::of(source),
+            _ => None,
         }
     }
 
-    /// [`LogError::Full`] if that is what it is: for steps that leave everything as it was then.
-    pub(crate) fn or_full(self) -> Self {
-        match self {
-            Self::Io { path, source, .. }
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                ) =>
-            {
-                Self::Full(path)
+    /// [`LogError::Full`] or [`LogError::NoDescriptor`] if that is what it is: for steps that leave everything as it was then.
+    pub(crate) fn or_shortage(self) -> Self {
+        match (self.shortage(), self) {
+            (Some(Shortage::Room), Self::Io { path, .. }) => Self::Full(path),
+            (Some(Shortage::Descriptors), Self::Io { path, .. }) => Self::NoDescriptor(path),
+            (_, other) => other,
+        }
+    }
+}
+
+/// Something of which there may be enough again in a moment: no reason to take a log for broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortage {
+    /// The disk is full, or its quota is.
+    Room,
+    /// The process or the system has no file descriptor left.
+    Descriptors,
+}
+
+impl Shortage {
+    fn of(error: &io::Error) -> Option<Self> {
+        let no_descriptor = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(Self::Room),
+            _ if error.raw_os_error().is_some_and(|raw| no_descriptor.contains(&raw)) => {
+                Some(Self::Descriptors)
             }
-            other => other,
+            _ => None,
         }
     }
 }

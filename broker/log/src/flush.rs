@@ -1,6 +1,7 @@
 //! Flushing: what must be synced, done outside the log's lock; and writing again what an unclean stop left unflushed (R16).
 
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use barnabas_types::Offset;
@@ -8,7 +9,6 @@ use barnabas_types::Offset;
 use crate::checkpoint::epochs_path;
 use crate::disk::{Disk, DiskFile, Folder};
 use crate::error::{At as _, LogError};
-use crate::files::sync_dir;
 use crate::log::Log;
 use crate::segment::{Finder, path_of};
 
@@ -46,7 +46,8 @@ pub enum FlushStep {
 #[must_use = "a plan that is not reported to flush_done blocks every later flush of its log"]
 pub struct FlushPlan {
     files: Vec<Arc<DiskFile>>,
-    names: bool,
+    /// The directory, if names changed in it.
+    names: Option<DiskFile>,
     names_changed: u64,
     dir: Folder,
     to: Offset,
@@ -92,7 +93,8 @@ impl FlushPlan {
     /// # Errors
     /// [`LogError::Io`].
     pub fn run_names(&self) -> Result<(), LogError> {
-        if self.names { sync_dir(&self.dir.disk, &self.dir) } else { Ok(()) }
+        let synced = self.names.as_ref().map_or(Ok(()), DiskFile::sync_names);
+        synced.at("sync directory", &self.dir)
     }
 }
 
@@ -106,14 +108,15 @@ impl Log {
     /// The next step towards a flushed log. Bounded work: collects handles, or writes at most 1 MiB again (R16).
     ///
     /// # Errors
-    /// [`LogError::Fenced`]; [`LogError::FlushInFlight`]; [`LogError::Io`], then the log is fenced.
+    /// [`LogError::Fenced`]; [`LogError::FlushInFlight`]; [`LogError::Full`], [`LogError::NoDescriptor`]: to be tried again;
+    /// [`LogError::Io`], then the log is fenced.
     pub fn flush_plan(&mut self) -> Result<FlushStep, LogError> {
         self.ready()?;
         if self.flush_in_flight {
             return Err(LogError::FlushInFlight);
         }
         if self.rewrite.is_some() {
-            self.rewrite_step().inspect_err(|_| self.fenced = true)?;
+            self.rewrite_step().map_err(|error| self.not_flushed(error))?;
             if self.rewrite.is_some() {
                 return Ok(FlushStep::Rewriting);
             }
@@ -123,31 +126,39 @@ impl Log {
         }
         match self.settle_epochs() {
             // What is stale lies above the LEO: this flush needs nothing of it.
-            Err(error) if error.is_full() => {}
+            Err(error) if error.shortage().is_some() => {}
             other => other?,
         }
-        let plan = self.collect().inspect_err(|_| self.fenced = true)?;
+        let plan = self.collect().map_err(|error| self.not_flushed(error))?;
         self.flush_in_flight = true;
         Ok(FlushStep::Sync(plan))
     }
 
+    /// Nothing was synced yet, so a shortage leaves everything as it was.
+    fn not_flushed(&mut self, error: LogError) -> LogError {
+        self.fenced |= error.shortage().is_none();
+        error.or_shortage()
+    }
+
+    /// Opens whatever is to be synced: a sync that fails is more than one that cannot begin (R38).
     fn collect(&mut self) -> Result<FlushPlan, LogError> {
         self.snapshot_if_due();
         let mut files = Vec::new();
-        let names = self.names_synced < self.names_changed;
+        let open = |path: &Path| self.dir.disk.open_to_read(path).at("open", path);
+        let names_changed = self.names_synced < self.names_changed;
+        let names = names_changed.then(|| open(&self.dir)).transpose()?;
         for segment in self.segments.iter().filter(|s| s.end > self.flushed) {
             files.push(Arc::clone(segment.kept_file(&self.dir)?));
         }
         for segment in self.segments.iter().filter(|s| s.indexes_unsynced) {
             for kind in ["index", "timeindex"] {
-                let path = path_of(&self.dir, segment.base, kind);
-                files.push(Arc::new(self.dir.disk.open_to_read(&path).at("open", &path)?));
+                files.push(Arc::new(open(&path_of(&self.dir, segment.base, kind))?));
             }
         }
         files.extend(self.unsynced_snapshots()?.map(Arc::new));
         let epochs = epochs_path(&self.dir);
-        if names && epochs.exists() {
-            files.push(Arc::new(self.dir.disk.open_to_read(&epochs).at("open", &epochs)?));
+        if names_changed && epochs.exists() {
+            files.push(Arc::new(open(&epochs)?));
         }
         Ok(FlushPlan {
             files,

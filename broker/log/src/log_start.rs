@@ -85,7 +85,8 @@ impl Log {
     }
 
     /// Takes the sealed segments that lie wholly below the log start out of the log, and forgets the leader epochs that end
-    /// below it. No I/O. The log start must be durable before ([`crate::LogDir::write_log_starts`]): a crash that comes
+    /// below it. Those without a producer snapshot behind them stay for now; one that could not be written is tried again here,
+    /// and that is all the I/O. The log start must be durable before ([`crate::LogDir::write_log_starts`]): a crash that comes
     /// between is settled at open by what is durable.
     pub fn detach_below_start(&mut self) -> Detached {
         let mut below = self.segments.partition_point(|s| s.end <= self.log_start);
@@ -97,6 +98,12 @@ impl Log {
             // Not earlier: they might be written, and a crash bring the old log start back. The file keeps the old entries
             // until it is written next; opening does this again.
             self.epochs.truncate_from_start(self.log_start());
+        }
+        if below > 0 {
+            self.write_missing_snapshot();
+        }
+        while below > 0 && !self.snapshots.stands_for_below(self.segments[below].base) {
+            below -= 1;
         }
         let segments = self.segments.drain(..below).map(|s| (s.base, s.size)).collect();
         Detached { dir: self.dir.clone(), segments, kept: self.segments[0].base }

@@ -73,7 +73,7 @@ impl Log {
     /// then on every replica. Creates a file under the caller's lock when it rolls.
     ///
     /// # Errors
-    /// [`LogError::Fenced`]; [`LogError::Full`]: nothing happened; [`LogError::Io`], then the log is fenced.
+    /// [`LogError::Fenced`]; [`LogError::Full`], [`LogError::NoDescriptor`]: nothing happened; [`LogError::Io`], then the log is fenced.
     pub fn roll_if_due(&mut self, now_ms: i64) -> Result<bool, LogError> {
         self.ready()?;
         if self.active().size == 0 {
@@ -87,11 +87,11 @@ impl Log {
         Ok(true)
     }
 
-    /// Rolls outside of an append: on a full disk nothing happens.
+    /// Rolls outside of an append: in a shortage nothing happens.
     pub(crate) fn roll_now(&mut self) -> Result<(), LogError> {
         self.roll().map_err(|error| {
-            self.fenced |= !error.is_full();
-            error.or_full()
+            self.fenced |= error.shortage().is_none();
+            error.or_shortage()
         })
     }
 }

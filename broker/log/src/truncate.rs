@@ -21,7 +21,8 @@ impl Log {
     /// Removes, cuts and syncs files and the directory under the caller's lock: it is durable when it returns.
     ///
     /// # Errors
-    /// [`LogError::OffsetOutOfRange`] if `end` is below the log start, [`LogError::Full`]: nothing happened.
+    /// [`LogError::OffsetOutOfRange`] if `end` is below the log start, [`LogError::Full`], [`LogError::NoDescriptor`]: nothing
+    /// happened.
     /// [`LogError::Fenced`]; [`LogError::Io`] and [`LogError::Damaged`] fence the log.
     pub fn truncate_to(&mut self, end: Offset) -> Result<Option<Loss>, LogError> {
         self.ready()?;
@@ -55,7 +56,11 @@ impl Log {
     fn cut_to(&mut self, end: i64, cause: LossCause) -> Result<Option<Loss>, LogError> {
         let (before, size, newest) = (self.log_end, self.size_bytes(), self.epochs.latest());
         let index = self.segments.partition_point(|s| s.base <= end).saturating_sub(1);
-        let kept = self.kept_below(index, end).inspect_err(|_| self.fenced = true)?;
+        // Nothing has happened yet.
+        let kept = self.kept_below(index, end).map_err(|error| {
+            self.fenced |= error.shortage().is_none();
+            error.or_shortage()
+        })?;
         // Nothing is left of the first segment, or only what is deleted.
         let empty = kept.end < self.log_start || (index == 0 && kept.size == 0);
         if empty {
@@ -71,8 +76,8 @@ impl Log {
     /// Makes it durable that the log will end at `end` or below.
     fn note_end(&mut self, end: i64) -> Result<(), LogError> {
         self.shared.lower_to(&self.topic_partition, Offset(end)).map_err(|error| {
-            self.fenced |= !error.is_full();
-            error.or_full()
+            self.fenced |= error.shortage().is_none();
+            error.or_shortage()
         })
     }
 
@@ -125,11 +130,11 @@ impl Log {
         sync_dir(&self.dir.disk, &self.dir)
     }
 
-    /// Takes epochs over that say less than the file: a full disk does not stand in the way.
+    /// Takes epochs over that say less than the file: a shortage does not stand in the way.
     fn keep_epochs(&mut self, epochs: LeaderEpochs) -> Result<(), LogError> {
         self.epochs.clone_from(&epochs);
         match self.store_epochs(epochs) {
-            Err(error) if error.is_full() => self.epochs_stale = true,
+            Err(error) if error.shortage().is_some() => self.epochs_stale = true,
             other => other?,
         }
         Ok(())
@@ -148,7 +153,7 @@ impl Log {
     /// Removes files, writes checkpoints durably and syncs the directory under the caller's lock.
     ///
     /// # Errors
-    /// [`LogError::Full`]: nothing happened. [`LogError::Fenced`]; [`LogError::Io`], then the log is fenced.
+    /// [`LogError::Full`], [`LogError::NoDescriptor`]: nothing happened. [`LogError::Fenced`]; [`LogError::Io`], then the log is fenced.
     pub fn reset_to(&mut self, start: Offset) -> Result<Option<Loss>, LogError> {
         self.ready()?;
         let (from, to) = (self.log_start, self.log_end);
@@ -163,8 +168,8 @@ impl Log {
         self.note_end(start)?;
         let noted = self.shared.replace_log_start(&self.topic_partition, Offset(start));
         noted.map_err(|error| {
-            self.fenced |= !error.is_full();
-            error.or_full()
+            self.fenced |= error.shortage().is_none();
+            error.or_shortage()
         })?;
         self.truncations += 1;
         self.begin_files_at(start).inspect_err(|_| self.fenced = true)

@@ -177,8 +177,8 @@ impl Shared {
     fn write_starts(&self, starts: Starts, outward: &dyn Outward) {
         let written = self.log_starts.write();
         match &written {
-            Err(error) if error.is_full() => {
-                tracing::warn!(directory = %self.directory.display(), "the log starts cannot be written: the disk is full; tried again");
+            Err(error) if error.shortage().is_some() => {
+                tracing::warn!(directory = %self.directory.display(), %error, "the log starts cannot be written; tried again");
                 return self.queue.starts_done(starts);
             }
             _ => self.queue.starts_done(Starts::new()),

@@ -106,7 +106,9 @@ fn of_condition(condition: &Condition) -> AppendError {
         Condition::NotLeaderOrFollower
         | Condition::FencedLeaderEpoch { .. }
         | Condition::UnknownTopicOrPartition => AppendError::NotLeader,
-        Condition::KafkaStorageError | Condition::LogDirFull => AppendError::Storage,
+        Condition::KafkaStorageError | Condition::LogDirFull | Condition::NoDescriptorLeft => {
+            AppendError::Storage
+        }
         _ => AppendError::Other,
     }
 }

@@ -139,7 +139,7 @@ mod tests {
         asked.partitions = vec![1, 7, 1];
         let mut request = DescribeLogDirsRequest::default();
         request.topics = Some(vec![asked]);
-        disk.storage.look_at_space(0);
+        disk.storage.directories().iter().for_each(|directory| directory.look_at_space(0));
         let result = described(4, &directory, wanted(&node, &request));
         assert_eq!(topics(&result), [("t".to_owned(), vec![(1, bytes, 0)])]);
         assert!(result.total_bytes > 0 && result.usable_bytes <= result.total_bytes);

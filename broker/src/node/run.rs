@@ -30,13 +30,11 @@ use crate::connection;
 use crate::control::{Agent, AgentHandle, FailedReports, Proposals, PushService, TailMark};
 use crate::health::{self, Health};
 use crate::partition::{Aftermath, Flush, Outward};
-use crate::storage::{Cleanup, Locked, Owner, Storage};
+use crate::storage::{Cleanup, Locked, Owner};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
 const TICK_MS_MAX: u64 = 500;
-/// How often the room of the log directories is looked at.
-const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Threads of the control runtime: ZooKeeper, gRPC and timers.
 const CONTROL_WORKERS: usize = 1;
 
@@ -175,7 +173,9 @@ async fn life(
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
     let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;
-    tokio::spawn(watch_space(storage, config.storage.reserve_bytes));
+    for directory in storage.directories() {
+        tokio::spawn(directory.clone().watch_space(config.storage.reserve_bytes));
+    }
     let admin = AdminService::server(running.controller.clone(), controller, view);
     let pushes = BrokerControlServer::new(PushService::new(agent.clone(), node.clone()))
         .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -341,20 +341,6 @@ async fn tick(node: Arc<Node>) {
         });
         if let Err(error) = ticked.await {
             tracing::error!(target: "state_change", %error, "the lag of followers was not judged");
-        }
-    }
-}
-
-/// On a thread that may block: a file system may hang.
-async fn watch_space(storage: Arc<Storage>, reserve_bytes: u64) {
-    let mut interval = tokio::time::interval(SPACE_INTERVAL);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        let storage = storage.clone();
-        let looked = tokio::task::spawn_blocking(move || storage.look_at_space(reserve_bytes));
-        if let Err(error) = looked.await {
-            tracing::error!(%error, "the room of the log directories was not looked at");
         }
     }
 }

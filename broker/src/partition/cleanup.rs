@@ -72,7 +72,7 @@ impl Hosted {
 }
 
 impl Inner {
-    /// A roll outside of an append: what was sealed is flushed soon. A full disk changes nothing.
+    /// A roll outside of an append: what was sealed is flushed soon. A shortage changes nothing.
     fn rolled(
         &mut self,
         hosted: &Hosted,
@@ -86,7 +86,7 @@ impl Inner {
                 self.flushing.sealed();
                 self.ask_for_flush(now, after);
             }
-            Err(error) if error.is_full() || matches!(error, LogError::Fenced) => {}
+            Err(error) if error.shortage().is_some() || matches!(error, LogError::Fenced) => {}
             Err(error) => self.failed(hosted, now, None, &error, after),
         }
     }

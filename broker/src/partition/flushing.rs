@@ -14,7 +14,10 @@ use barnabas_types::{FlushMode, Now, Offset, TopicConfig};
 
 use super::aftermath::Aftermath;
 use super::hosted::Hosted;
-use super::inner::{Inner, Input};
+use super::inner::{Inner, Input, is_refusal};
+
+/// How soon a flush is tried again that could not begin for want of a file descriptor.
+const SHORTAGE_RETRY_MS: u64 = 200;
 
 /// How soon a flush is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,6 +109,14 @@ impl Flushing {
     fn late_at(&self) -> Option<Now> {
         let (since, ms) = (self.covered_since.or(self.since)?, self.interval_ms?);
         Some(Now(since.0.saturating_add(ms)))
+    }
+
+    /// Nothing could be opened to be synced: later.
+    fn try_again(&mut self, now: Now, after: &mut Aftermath) {
+        self.asked = None;
+        let at = Now(now.0.saturating_add(SHORTAGE_RETRY_MS));
+        self.timer = Some(at);
+        after.look_at = Some(at);
     }
 
     /// When the timer must look here; `None`: not before something else happens.
@@ -208,6 +219,11 @@ impl Hosted {
                 }
                 Ok(FlushStep::Nothing) | Err(LogError::FlushInFlight) => {
                     inner.flushing.asked = None;
+                    return None;
+                }
+                Err(error) if is_refusal(&error) => {
+                    self.directory.was_short(now, &error);
+                    inner.flushing.try_again(now, after);
                     return None;
                 }
                 Err(error) => {

@@ -120,8 +120,8 @@ impl Inner {
         }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Err(error) = self.log.assign_epoch(epoch, start)
-            // On a full disk the first append notes it, or is refused.
-            && !matches!(error, LogError::Full(_))
+            // In a shortage the first append notes it, or is refused.
+            && !is_refusal(&error)
         {
             self.failed(hosted, now, None, &error, after);
         }
@@ -138,8 +138,11 @@ impl Inner {
             };
             match done {
                 Ok(appended) => {
-                    if appended.as_ref().is_some_and(|a| a.rolled) {
-                        self.flushing.sealed();
+                    if let Some(appended) = appended {
+                        hosted.directory.appended(appended.bytes);
+                        if appended.rolled {
+                            self.flushing.sealed();
+                        }
                     }
                     let log_end = self.log.log_end();
                     let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
@@ -155,7 +158,7 @@ impl Inner {
                         after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
                     }
                 }
-                Err(error @ LogError::Full(_)) => {
+                Err(error) if is_refusal(&error) => {
                     self.refused(hosted, now, order.waiter, &error, after);
                 }
                 Err(error) => self.failed(hosted, now, order.waiter, &error, after),
@@ -179,7 +182,7 @@ impl Inner {
         }));
     }
 
-    /// There is no room: nothing happened, and the log is whole.
+    /// There is no room, or no descriptor: nothing happened, and the log is whole.
     fn refused(
         &mut self,
         hosted: &Hosted,
@@ -188,6 +191,7 @@ impl Inner {
         error: &LogError,
         after: &mut Aftermath,
     ) {
+        hosted.directory.was_short(now, error);
         let event = Event::AppendRefused { waiter, condition: error.condition() };
         self.perform(hosted, now, event, Input::None, after);
     }
@@ -281,7 +285,7 @@ impl Inner {
                 let present = self.replica.high_watermark();
                 hosted.high_watermark.store(present.0, Ordering::Release);
             }
-            Err(error @ LogError::Full(_)) => self.refused(hosted, now, None, &error, after),
+            Err(error) if is_refusal(&error) => self.refused(hosted, now, None, &error, after),
             Err(error) => self.failed(hosted, now, None, &error, after),
         }
     }
@@ -347,4 +351,9 @@ impl Inner {
         }
         self.step(hosted, now, Event::AppendFailed { waiter }, Input::None, after);
     }
+}
+
+/// Whether the log says that nothing happened, for want of something of which there may be enough again in a moment.
+pub(super) fn is_refusal(error: &LogError) -> bool {
+    matches!(error, LogError::Full(_) | LogError::NoDescriptor(_))
 }

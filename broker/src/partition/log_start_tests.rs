@@ -158,6 +158,8 @@ async fn d2_a_full_disk_refuses_producers_serves_readers_and_resumes_by_itself()
             .is_some()
     );
     full.0.store(false, Ordering::Release);
+    // As is done at once after a refusal.
+    hosted.directory.look_at_space(0);
     assert_eq!(produce(&node, &hosted, Acks::None, 2, None), AppendResult::Silent);
     fetch(&node, &hosted, 3, 0);
     assert_eq!(hosted.high_watermark(), Offset(3));

@@ -19,9 +19,10 @@ use crate::flush::Flusher;
 use crate::partition::Outward;
 
 pub use cleanup::Cleanup;
-pub use directory::{Directory, Room};
+pub use directory::Directory;
 pub use losses::{LOSSES, Losses, Lost};
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
+pub use space::Room;
 pub use start::{Locked, Owner, Start};
 
 /// All log directories of this broker, those that are offline too. Shared by whoever works on them.

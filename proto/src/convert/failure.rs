@@ -49,7 +49,9 @@ pub fn kafka_error_name(condition: &Condition) -> &str {
         Condition::MessageTooLarge { .. } => "MESSAGE_TOO_LARGE",
         Condition::OutOfOrderSequenceNumber { .. } => "OUT_OF_ORDER_SEQUENCE_NUMBER",
         Condition::InvalidProducerEpoch => "INVALID_PRODUCER_EPOCH",
-        Condition::KafkaStorageError | Condition::LogDirFull => "KAFKA_STORAGE_ERROR",
+        Condition::KafkaStorageError | Condition::LogDirFull | Condition::NoDescriptorLeft => {
+            "KAFKA_STORAGE_ERROR"
+        }
         Condition::NotAssignedReplica(_) => "REPLICA_NOT_AVAILABLE",
         Condition::UnsupportedVersion(_) => "UNSUPPORTED_VERSION",
         Condition::Remote { name, .. } => name,

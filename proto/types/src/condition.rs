@@ -186,6 +186,12 @@ pub enum Condition {
          there is room"
     )]
     LogDirFull,
+    /// No file could be opened for want of a descriptor: nothing was appended.
+    #[error(
+        "the leader has no file descriptor left to open the next file of the log; nothing was appended, and appends resume \
+         by themselves when there is one"
+    )]
+    NoDescriptorLeft,
     /// The replica is not assigned to the asking broker.
     #[error("broker {0} is not an assigned replica")]
     NotAssignedReplica(BrokerId),
@@ -229,6 +235,7 @@ impl Condition {
                 | Self::NoController
                 | Self::KafkaStorageError
                 | Self::LogDirFull
+                | Self::NoDescriptorLeft
                 | Self::UnknownOutcome(_)
                 | Self::Remote { retriable: true, .. }
         )

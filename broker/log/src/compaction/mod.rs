@@ -98,7 +98,7 @@ impl Log {
         let mut sealed = &sealed[..sealed.partition_point(|s| s.end <= bound)];
         // With segments that become one the snapshots between them go: the one behind them all must be durable before.
         while let [before @ .., last] = sealed
-            && self.snapshots.is_unsynced(last.end)
+            && (self.snapshots.is_unsynced(last.end) || !self.snapshots.stands_for_below(last.end))
         {
             sealed = before;
         }

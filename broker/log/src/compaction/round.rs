@@ -93,7 +93,7 @@ pub fn compact(
             with_log(&mut |log| present = plan.is_of(log) && plan.is_all_of(log));
             let fenced = matches!(error, LogError::Fenced);
             if present || !(fenced || is_of_the_past(&error)) {
-                return Err(error.or_full());
+                return Err(error.or_shortage());
             }
             Ended::Overtaken
         }

@@ -7,7 +7,8 @@
 //!
 //! **What a deletion leaves.** Once segments are gone only the snapshot at the base of the first that stays tells what was
 //! written in them, so it is synced before they go ([`crate::Detached::remove`]), and opening a log reads what lies below the
-//! log start before it removes it: the log start may be durable and that snapshot not.
+//! log start before it removes it: the log start may be durable and that snapshot not. Segments whose snapshot could not be
+//! written (a full disk) stay as long as no later one is durable; the last such snapshot is kept in memory and tried again.
 //!
 //! **Which snapshot is of this log.** One at offset S says what the batches below S came to. Whatever cuts the log removes
 //! the snapshots above the cut, and makes that durable before the log grows again, so one that lies at or below the end is of
@@ -48,6 +49,10 @@ pub(crate) struct Snapshots {
     unsynced: Vec<i64>,
     /// Bytes appended since the newest.
     bytes_since: u64,
+    /// Bases of segments whose snapshot could not be written, in order, as long as no later one is durable.
+    missing: Vec<i64>,
+    /// The content of the last of them, to be written when there is room.
+    unwritten: Option<(i64, Vec<u8>)>,
 }
 
 impl Snapshots {
@@ -68,6 +73,28 @@ impl Snapshots {
     /// A flush has made those at these offsets durable. (One at the flush's end may have been written since it began.)
     pub(crate) fn synced(&mut self, offsets: &[i64]) {
         self.unsynced.retain(|at| !offsets.contains(at));
+        // One that is named after no segment goes with the next of its kind.
+        if let Some(newest) = offsets.iter().filter(|at| Some(**at) != self.stray).max() {
+            self.missing.retain(|base| base > newest);
+            self.unwritten.take_if(|(base, _)| *base <= *newest);
+        }
+    }
+
+    /// Whether the segments below the one with this base may go: what they held is told by a snapshot, or need not be.
+    pub(crate) fn stands_for_below(&self, base: i64) -> bool {
+        !self.missing.contains(&base)
+    }
+
+    fn written(&mut self, at: i64) {
+        self.missing.retain(|base| *base != at);
+        self.unwritten.take_if(|(base, _)| *base == at);
+    }
+
+    fn could_not_write(&mut self, base: i64, bytes: Vec<u8>) {
+        if self.missing.last() != Some(&base) {
+            self.missing.push(base);
+        }
+        self.unwritten = Some((base, bytes));
     }
 }
 
@@ -160,6 +187,8 @@ impl Log {
         self.snapshots.stray.take_if(above);
         self.snapshots.newest.take_if(above);
         self.snapshots.unsynced.retain(|at| *at <= end);
+        self.snapshots.missing.retain(|at| *at <= end);
+        self.snapshots.unwritten.take_if(|(at, _)| *at > end);
         Ok(())
     }
 
@@ -175,19 +204,35 @@ impl Log {
     pub(crate) fn write_snapshot(&mut self, at: i64) {
         let bytes = encode(self.producers.rows());
         let path = path_of(&self.dir, at, "snapshot");
+        let of_segment = self.segments.binary_search_by_key(&at, |s| s.base).is_ok();
         if replace(&self.dir.disk, &path, &bytes).is_err() {
+            if of_segment && !self.producers.is_empty() {
+                self.snapshots.could_not_write(at, bytes);
+            }
             return;
         }
-        let of_segment = self.segments.binary_search_by_key(&at, |s| s.base).is_ok();
         let before = std::mem::replace(&mut self.snapshots.stray, (!of_segment).then_some(at));
         if let Some(before) = before.filter(|before| *before != at) {
             // Best effort too: the next opening removes it.
             let _ = self.dir.disk.remove_file(&path_of(&self.dir, before, "snapshot"));
             self.snapshots.unsynced.retain(|unsynced| *unsynced != before);
         }
+        self.snapshots.written(at);
         self.snapshots.newest = Some(at);
         self.snapshots.bytes_since = 0;
         if !self.producers.is_empty() {
+            self.snapshots.unsynced.push(at);
+            self.names_changed += 1;
+        }
+    }
+
+    /// Tries again to write what could not be written at a roll.
+    pub(crate) fn write_missing_snapshot(&mut self) {
+        let Some((at, bytes)) = &self.snapshots.unwritten else { return };
+        let at = *at;
+        if replace(&self.dir.disk, &path_of(&self.dir, at, "snapshot"), bytes).is_ok() {
+            self.snapshots.written(at);
+            self.snapshots.newest = self.snapshots.newest.max(Some(at));
             self.snapshots.unsynced.push(at);
             self.names_changed += 1;
         }

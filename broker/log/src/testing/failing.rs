@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, Faults, Op, Verdict};
 
-/// Raw number of EIO and ENOSPC on Linux.
+/// Raw numbers on Linux.
 const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 
 /// Which changes a rule is about.
@@ -44,6 +45,8 @@ struct State {
     rules: Vec<Rule>,
     /// Bytes that may still be written; `None`: any number.
     room: Option<usize>,
+    /// Files that may still be opened; `None`: any number.
+    descriptors: Option<usize>,
     /// After so many changes more, every one is refused: a machine that is about to stop.
     left: Option<usize>,
     /// Changes that were made or passed on, by their kinds.
@@ -108,6 +111,11 @@ impl Failing {
         self.state().room = bytes;
     }
 
+    /// From now on so many files more can be made or opened, then there is no descriptor left (EMFILE). `None`: there are again.
+    pub fn descriptors(&self, opens: Option<usize>) {
+        self.state().descriptors = opens;
+    }
+
     /// How many changes of a kind were let pass so far.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
@@ -124,13 +132,22 @@ fn kind_of(op: &Op<'_>) -> Option<(Kind, String)> {
         Op::SyncDir(path) => (Kind::SyncDir, path),
         Op::Rename { to, .. } => (Kind::Rename, to),
         Op::Remove(path) | Op::RemoveDirAll(path) => (Kind::Remove, path),
-        Op::CreateDir(_) => return None,
+        Op::CreateDir(_) | Op::Open(_) => return None,
     };
     Some((kind, path.to_string_lossy().into_owned()))
 }
 
 impl State {
     fn judge(&mut self, op: &Op<'_>) -> io::Result<Verdict> {
+        if let Some(left) = &mut self.descriptors
+            && matches!(op, Op::Open(_) | Op::Create { .. })
+        {
+            let one_less = left.checked_sub(1);
+            *left = one_less.ok_or_else(|| io::Error::from_raw_os_error(EMFILE))?;
+        }
+        if matches!(op, Op::Open(_)) {
+            return Ok(Verdict::Perform);
+        }
         match &mut self.left {
             Some(0) => return Err(io::Error::from_raw_os_error(EIO)),
             Some(left) => *left -= 1,

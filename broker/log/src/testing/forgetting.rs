@@ -220,7 +220,7 @@ impl Faults for Forgetting {
             Op::SetLen { path, len } => self.with_file(nodes, path, |file| {
                 file.resize(usize::try_from(len).expect("a small file"), 0);
             }),
-            Op::SyncData(_) | Op::SyncDir(_) | Op::SyncFilesystem(_) => {}
+            Op::Open(_) | Op::SyncData(_) | Op::SyncDir(_) | Op::SyncFilesystem(_) => {}
             Op::Rename { from, to } => {
                 let (Some(old), Some(new)) = (self.parent(nodes, from), self.parent(nodes, to))
                 else {

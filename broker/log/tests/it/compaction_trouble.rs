@@ -212,7 +212,9 @@ impl Copies {
 
 impl Faults for Copies {
     fn before(&self, op: &Op<'_>) -> std::io::Result<Verdict> {
-        if !matches!(op, Op::SyncData(_) | Op::SyncDir(_) | Op::SyncFilesystem(_)) {
+        let changes_nothing =
+            matches!(op, Op::Open(_) | Op::SyncData(_) | Op::SyncDir(_) | Op::SyncFilesystem(_));
+        if !changes_nothing {
             self.copy();
         }
         Ok(Verdict::Perform)

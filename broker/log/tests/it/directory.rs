@@ -211,7 +211,7 @@ fn a_full_disk_keeps_no_deleted_partition_and_its_marks_go_when_there_is_room() 
     drop(dir.open(&tp("u"), ID, TINY).unwrap());
     dir.write_high_watermarks(&BTreeMap::from([(tp("u"), Offset(3))])).unwrap();
     disk.room(Some(0));
-    assert!(dir.delete(&tp("u")).unwrap_err().is_full());
+    assert!(dir.delete(&tp("u")).unwrap_err().shortage().is_some());
     assert!(!temp.path().join("u-0").exists(), "its bytes may be what the disk lacks");
     disk.room(None);
     let marks = || fs::read_to_string(temp.path().join("replication-offset-checkpoint")).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barnabas_log::testing::{BatchBuilder, Forgetting, TempDir};
+use barnabas_log::testing::{BatchBuilder, Failing, Forgetting, Kind, TempDir};
 use barnabas_log::{Admission, BatchHeader, Log, LogConfig, LogDir, ProducerBatch, stamp};
 use barnabas_types::{LeaderEpoch, Offset};
 
@@ -216,6 +216,57 @@ fn e3_a_snapshot_is_durable_before_the_segments_that_it_tells_of_go() {
         forgetting.power_cut(seed);
         let (_dir, log) = start();
         assert_eq!(rows(&log), before, "seed {seed}");
+    }
+}
+
+/// The disk is full at the moment of a roll, and retention takes what lies before it.
+#[test]
+fn e3_segments_without_a_snapshot_behind_them_stay() {
+    // For how many changes there is no room: for the rolls alone, at retention too, up to a later roll.
+    for lasting in ["the roll", "retention", "the next roll"] {
+        let world = World::new("snapshots-full", TINY);
+        let failing = Failing::new();
+        let start = || {
+            let dir = LogDir::lock_on(failing.disk(), world.path()).unwrap();
+            dir.begin_under("boot-1").unwrap();
+            let log = dir.open(&tp("t"), ID, TINY).unwrap();
+            (dir, log)
+        };
+        let roll = |log: &mut Log| {
+            let before = log.segment_count();
+            while log.segment_count() == before {
+                append_plain(log, 1, 100, 1);
+            }
+            Offset(*bases(&world.partition()).last().unwrap())
+        };
+        let (dir, mut log) = start();
+        append(&mut log, 1, 0, 0, 1);
+        append(&mut log, 2, 3, 0, 2);
+        failing.fail(Kind::Create, ".snapshot", 0);
+        let mut begin = roll(&mut log);
+        assert_eq!(snapshots(&world.partition()), [], "{lasting}");
+        let mut gone = 1;
+        if lasting == "retention" {
+            failing.fail(Kind::Create, ".snapshot", 0);
+            gone = 0;
+        } else if lasting == "the next roll" {
+            failing.fail(Kind::Create, ".snapshot", 0);
+            begin = roll(&mut log);
+            gone = 2;
+        }
+        let before = rows(&log);
+        assert!(log.advance_log_start(begin));
+        dir.write_log_starts().unwrap();
+        let segments = log.segment_count();
+        let _ = log.detach_below_start().remove().unwrap();
+        assert_eq!(segments - log.segment_count(), gone, "{lasting}");
+        drop((log, dir));
+        let (dir, mut log) = start();
+        assert_eq!(rows(&log), before, "{lasting}");
+        assert_eq!(bases(&world.partition()), [begin.0], "an opening reads it, and then it goes");
+        append_plain(&mut log, 1, 100, 1);
+        drop((log, dir));
+        assert_eq!(rows(&start().1), before, "{lasting}");
     }
 }
 

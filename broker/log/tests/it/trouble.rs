@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use barnabas_log::testing::{Failing, Forgetting, Kind, TempDir, batch};
-use barnabas_log::{FlushStep, Log, LogConfig, LogDir, LogError, LossCause};
+use barnabas_log::{BatchHeader, FlushStep, Log, LogConfig, LogDir, LogError, LossCause};
 use barnabas_types::{Condition, LeaderEpoch, Offset};
 
 use crate::world::{ID, TINY, World, append, assert_whole, read_all, tp};
@@ -96,6 +96,98 @@ fn a_followers_epochs_that_did_not_come_to_be_are_forgotten() {
     drop(dir);
     let (_dir, log) = start_on(&world, &failing);
     assert_eq!(log.epochs().epoch_at(Offset(3)), Some(LeaderEpoch(2)));
+}
+
+/// A shortage of descriptors is no fault of the disk: what needs a file is refused, and nothing else is.
+#[test]
+fn without_a_file_descriptor_appends_are_refused_and_flushes_wait_and_the_log_is_whole() {
+    let world = World::new("descriptors", TINY);
+    let failing = Failing::new();
+    let (dir, mut log) = start_on(&world, &failing);
+    for _ in 0..4 {
+        append(&mut log, 1, 60, 1);
+    }
+    log.flush().unwrap();
+    assert!(!log.roll_if_due(0).unwrap());
+    failing.descriptors(Some(0));
+    // Within the segment there is room; then the next one is due.
+    let (mut last, mut taken) = (log.segment_count(), 0);
+    let error = loop {
+        let end = log.log_end();
+        match log.append(&mut batch(&[&[1; 60]]), end, LeaderEpoch(1)) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 10);
+    };
+    let text = error.to_string();
+    assert!(matches!(error, LogError::NoDescriptor(_)) && text.contains("descriptor"), "{text}");
+    assert_eq!(error.condition(), Condition::NoDescriptorLeft);
+    assert!(error.condition().is_retriable() && !log.is_fenced());
+    let end = log.log_end();
+    assert_eq!((log.segment_count(), end), (last, Offset(4 + taken)));
+    for refused in [
+        log.assign_epoch(LeaderEpoch(2), end).unwrap_err(),
+        log.flush_plan().unwrap_err(),
+        log.truncate_to(Offset(1)).unwrap_err(),
+        log.reset_to(Offset(100)).unwrap_err(),
+        log.roll_if_due(i64::MAX).unwrap_err(),
+    ] {
+        assert!(matches!(refused, LogError::NoDescriptor(_)), "{refused}");
+        assert!(!log.is_fenced(), "{refused}");
+    }
+    failing.descriptors(None);
+    assert_whole(&log);
+    append(&mut log, 1, 60, 2);
+    assert!(log.segment_count() > last);
+    assert_eq!(log.flush().unwrap(), log.log_end());
+    // That the directory cannot be opened is no failed sync (R38).
+    last = log.segment_count();
+    while log.segment_count() == last {
+        append(&mut log, 1, 60, 2);
+    }
+    let FlushStep::Sync(plan) = log.flush_plan().unwrap() else { panic!("a plan") };
+    failing.descriptors(Some(0));
+    let result = plan.run();
+    assert_eq!(log.flush_done(&plan, result).unwrap(), log.log_end());
+    failing.descriptors(None);
+    assert_whole(&log);
+    log.close().unwrap();
+    assert!(dir.close(true).unwrap());
+}
+
+/// A follower's records go on into the next segment more often than not.
+#[test]
+fn without_a_file_descriptor_a_follower_takes_what_goes_before_the_next_segment() {
+    let (leader, world) = (World::new("leader", TINY), World::new("descriptors", TINY));
+    let (_leader_dir, mut log) = leader.start();
+    for epoch in [1, 1, 2, 3, 3] {
+        append(&mut log, 1, 60, epoch);
+    }
+    let all = read_all(&log, Offset(0), 1 << 20);
+    let failing = Failing::new();
+    let (dir, mut other) = start_on(&world, &failing);
+    let first = BatchHeader::parse(&all).unwrap().size();
+    other.append_as_follower(&all[..first]).unwrap();
+    failing.descriptors(Some(0));
+    let error = other.append_as_follower(&all[first..]).unwrap_err();
+    assert!(matches!(error, LogError::NoDescriptor(_)), "{error}");
+    assert_eq!((other.log_end(), other.is_fenced()), (Offset(1), false));
+    // One for the epochs, which are noted before the records.
+    failing.descriptors(Some(1));
+    let appended = other.append_as_follower(&all[first..]).unwrap();
+    let end = other.log_end();
+    assert!(end > Offset(1) && end < log.log_end(), "{end}");
+    assert_eq!(appended.log_end, end);
+    assert!(appended.epochs.iter().all(|(_, start)| *start < end), "{:?}", appended.epochs);
+    assert!(other.epochs().entries().iter().all(|entry| entry.start_offset <= end));
+    failing.descriptors(None);
+    let rest = read_all(&log, end, 1 << 20);
+    other.append_as_follower(&rest).unwrap();
+    assert_eq!(read_all(&other, Offset(0), 1 << 20), all);
+    assert_eq!(other.epochs(), log.epochs());
+    other.close().unwrap();
+    assert!(dir.close(true).unwrap());
 }
 
 #[test]

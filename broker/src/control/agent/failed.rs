@@ -180,7 +180,7 @@ impl Agent {
             self.tail_lost_now();
         }
         for directory in directories {
-            if let Some(error) = directory.probe().err().filter(|error| !error.is_full()) {
+            if let Some(error) = directory.probe().err().filter(|e| e.shortage().is_none()) {
                 self.fail_directory(&directory, error.to_string());
             }
         }
