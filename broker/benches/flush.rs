@@ -446,6 +446,7 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         },
         min_insync_replicas: 1,
         groups: GroupConfig::default(),
+        session_timeout_ms: 6_000,
         shown: Vec::new().into(),
     };
     let runtime = tokio::runtime::Handle::current();

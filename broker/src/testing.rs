@@ -71,6 +71,7 @@ pub(crate) fn node_for(me: BrokerId, connections_max: usize) -> Arc<Node> {
             },
             min_insync_replicas: 1,
             groups: crate::config::GroupConfig::default(),
+            session_timeout_ms: 6_000,
             shown: Vec::new().into(),
         },
         view,

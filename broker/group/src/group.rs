@@ -19,7 +19,7 @@ use crate::error::GroupError;
 use crate::event::{Join, WriteId};
 use crate::offsets::Offsets;
 use crate::record::{GroupMetadata, MemberMetadata};
-use crate::roster::Roster;
+use crate::roster::{Roster, protocols_bytes};
 use crate::settings::MEMBER_BYTES;
 
 /// Protocol type of consumer groups, whose members' metadata can be read.
@@ -125,7 +125,8 @@ pub(crate) struct Group {
     pub(crate) recorded: bool,
     /// That the group is empty could not be written; when to try again, unless it is deleted.
     pub(crate) retry_at: Option<Now>,
-    /// In order of arrival. Invariant: none outside of [`Phase::Stable`].
+    /// In order of arrival, at most two of each static member: one that is being written and the last that came. Invariant:
+    /// none outside of [`Phase::Stable`].
     pub(crate) rejoins: Vec<Rejoin>,
     /// The group's entry in the timers.
     pub(crate) timer: Option<Now>,
@@ -228,9 +229,11 @@ impl Group {
         if self.roster.members.contains_key(id) { Ok(()) } else { Err(GroupError::UnknownMemberId) }
     }
 
-    /// What members and given ids keep in memory, about.
+    /// What members, those that come back and given ids keep in memory, about.
     pub(crate) fn members_bytes(&self) -> usize {
-        self.roster.bytes() + (self.roster.members.len() + self.pending.len()) * MEMBER_BYTES
+        let count = self.roster.members.len() + self.rejoins.len() + self.pending.len();
+        let rejoins = self.rejoins.iter().map(|rejoin| protocols_bytes(&rejoin.join.protocols));
+        self.roster.bytes() + rejoins.sum::<usize>() + count * MEMBER_BYTES
     }
 
     /// When something happens without an event, at the earliest.

@@ -85,14 +85,16 @@ impl Group {
         }
     }
 
-    /// Whether the member's protocols go with those of all others.
+    /// Whether the member's kind of protocols is the group's, and they go with those of all others.
     pub(crate) fn fits(&self, join: &Join) -> bool {
+        let is_empty = self.roster.members.is_empty();
+        if !is_empty && self.protocol_type.as_ref() != Some(&join.protocol_type) {
+            return false;
+        }
         let of_instance = join.instance_id.as_ref().and_then(|i| self.roster.static_member(i));
         let own = if join.member_id.is_empty() { of_instance } else { Some(&join.member_id) };
         let has_others = self.roster.members.keys().any(|id| Some(id) != own);
-        !has_others
-            || (self.protocol_type.as_ref() == Some(&join.protocol_type)
-                && self.roster.agrees(&join.protocols, own.map(|id| &**id)))
+        !has_others || self.roster.agrees(&join.protocols, own.map(|id| &**id))
     }
 
     fn join_new(&mut self, turn: &mut Turn<'_>, join: Join) {

@@ -20,6 +20,7 @@ impl Group {
             return self.add_member(turn, join, new);
         };
         if matches!(self.phase, Phase::Stable { .. }) && self.keeps_protocol(&old, &join) {
+            self.end_unwritten_rejoin(turn, &instance);
             turn.wait(join.waiter, &self.id);
             self.rejoins.push(Rejoin { join, member_id: new, write: None, gone: false });
             return self.write_rejoins(turn);
@@ -27,6 +28,17 @@ impl Group {
         self.replace(turn, &old, &new);
         self.rejoin(turn, &join, &new);
         self.members_changed(turn, &format!("static member {instance:?} is back as {new:?}"));
+    }
+
+    /// The client has asked again, perhaps on another connection: what it asked before is void, unless it is being written. So
+    /// no more than two joins of a static member wait here.
+    fn end_unwritten_rejoin(&mut self, turn: &mut Turn<'_>, instance: &str) {
+        let same = |rejoin: &mut Rejoin| {
+            rejoin.write.is_none() && rejoin.join.instance_id.as_deref() == Some(instance)
+        };
+        for rejoin in self.rejoins.extract_if(.., same).filter(|rejoin| !rejoin.gone) {
+            turn.refuse_join(rejoin.join.waiter, GroupError::FencedInstanceId, &"".into());
+        }
     }
 
     /// Whether the generation's protocol stays if the member supports what the join says.

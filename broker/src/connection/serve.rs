@@ -292,6 +292,7 @@ impl Connection {
             version: frame.version,
             correlation_id: frame.correlation_id,
             client_id: frame.client_id.as_deref(),
+            frame: &frame.body,
         };
         if let Request::ReplicaFetch(fetch) = request {
             if !self.place.is_followers() {

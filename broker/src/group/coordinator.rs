@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barnabas_group::{Answer, Event, GroupError, Groups, Waiter};
 use barnabas_types::{Incarnation, LeaderEpoch};
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::signals::{Signal, Signals};
@@ -12,7 +13,8 @@ use super::task;
 use crate::node::Node;
 use crate::partition::{Flush, Hosted};
 
-/// Requests that wait to be looked at, in one partition; more are told to come again.
+/// Requests that wait to be looked at, in one partition; more are told to come again. Their bytes are bounded by
+/// `queued.max.request.bytes` ([`Reply::hold`]).
 const INBOX_MAX: usize = 4096;
 
 type Answered = dyn FnOnce(Result<Answer, GroupError>, &mut Flush) + Send;
@@ -22,6 +24,8 @@ pub struct Reply {
     answer: Option<Box<Answered>>,
     /// Becomes true if nobody is there any more to be answered.
     gone: Arc<AtomicBool>,
+    /// The request's frame: what is copied from it counts in the budget of requests as long as this is here.
+    frame: Bytes,
 }
 
 impl Reply {
@@ -29,7 +33,17 @@ impl Reply {
     pub fn new(
         answer: impl FnOnce(Result<Answer, GroupError>, &mut Flush) + Send + 'static,
     ) -> Self {
-        Self { answer: Some(Box::new(answer)), gone: Arc::default() }
+        Self { answer: Some(Box::new(answer)), gone: Arc::default(), frame: Bytes::new() }
+    }
+
+    /// Keeps the request's frame, and with it its share of the memory for requests, until the request has been looked at; that
+    /// of a commit until it is answered.
+    pub fn hold(&mut self, frame: Bytes) {
+        self.frame = frame;
+    }
+
+    pub(super) fn release(&mut self) {
+        self.frame = Bytes::new();
     }
 
     pub(super) fn answer(mut self, answer: Result<Answer, GroupError>, flush: &mut Flush) {
@@ -54,7 +68,7 @@ impl Drop for Reply {
 
 /// What a coordinator is asked; bounded by [`INBOX_MAX`].
 pub(super) enum Message {
-    Request { waiter: Waiter, event: Event, reply: Reply },
+    Request { waiter: Waiter, event: Box<Event>, reply: Reply },
     Look(Box<dyn FnOnce(&Groups) + Send>),
 }
 
@@ -141,6 +155,7 @@ impl Coordinator {
         if let Err(error) = self.check() {
             return reply.answer(Err(error), flush);
         }
+        let event = Box::new(event);
         if let Err(refused) = self.inbox.try_send(Message::Request { waiter, event, reply }) {
             let error = match refused {
                 mpsc::error::TrySendError::Full(_) => GroupError::CoordinatorNotAvailable,

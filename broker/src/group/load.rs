@@ -35,17 +35,19 @@ pub(super) struct Loaded {
     pub(super) end: Offset,
 }
 
-/// Waits until everything that was in the log when `leader_epoch` began is committed: nothing of it can be taken back then,
-/// and nobody but this coordinator has written since. `false`: the epoch is over.
+/// Waits until everything that is in the log now is committed: nothing of it can be taken back then. When `leader_epoch` begins
+/// that is what others wrote before; when a coordinator begins anew within its epoch, also what itself has written and may
+/// have been told to nobody yet. `false`: the epoch is over.
 pub(super) async fn until_committed(hosted: &Arc<Hosted>, life: &Life) -> bool {
     let news = Arc::new(News(Notify::new()));
     let session: Arc<dyn FollowerSession> = news.clone();
     let attached = hosted.attach(&session, 0);
+    let mut wanted = None;
     let committed = loop {
         match hosted.consumer_view(Some(life.leader_epoch)) {
-            Ok(_) => break true,
-            Err(Condition::OffsetNotAvailable) if attached && !life.is_over() => {}
-            Err(_) => break false,
+            Ok(view) if view.high_watermark >= *wanted.get_or_insert(view.log_end) => break true,
+            Ok(_) | Err(Condition::OffsetNotAvailable) if attached && !life.is_over() => {}
+            Ok(_) | Err(_) => break false,
         }
         tokio::select! {
             () = news.0.notified() => {}

@@ -19,7 +19,7 @@ use crate::clock::unix_ms;
 use crate::node::Node;
 use crate::partition::{Flush, Hosted};
 
-/// After a load that failed it is tried again so much later.
+/// After a load that failed, or what it led to, it is tried again so much later.
 const LOAD_RETRY: Duration = Duration::from_secs(1);
 /// Requests taken in one go, before the answers that they have given are sent.
 const TURN_MAX: usize = 64;
@@ -53,11 +53,24 @@ pub(super) async fn run(
             broken: false,
         };
         task.begin();
-        task.serve(&mut messages, &signals).await;
+        if !task.broken {
+            life.loaded.store(true, Ordering::Release);
+            task.serve(&mut messages, &signals).await;
+        }
         if !task.broken {
             break;
         }
         life.loaded.store(false, Ordering::Release);
+        // Who waits is answered.
+        drop(task);
+        pause(&life).await;
+    }
+}
+
+async fn pause(life: &Life) {
+    tokio::select! {
+        () = tokio::time::sleep(LOAD_RETRY) => {}
+        () = life.over() => {}
     }
 }
 
@@ -69,10 +82,7 @@ async fn loaded(node: &Arc<Node>, hosted: &Arc<Hosted>, life: &Arc<Life>) -> Opt
         {
             return Some(groups);
         }
-        tokio::select! {
-            () = tokio::time::sleep(LOAD_RETRY) => {}
-            () = life.over() => {}
-        }
+        pause(life).await;
     }
     None
 }
@@ -124,9 +134,10 @@ impl Task {
 
     /// Members' timers begin, offsets of topics that are gone go, and requests are taken.
     fn begin(&mut self) {
-        let moment = self.moment();
-        self.groups.loaded(moment, &mut self.effects);
-        self.perform();
+        self.guarded(|task| task.groups.loaded(task.moment(), &mut task.effects));
+        if self.broken {
+            return;
+        }
         let image = self.node.view.image();
         let gone = |topic: &Arc<str>| {
             TopicName::new(topic).is_ok_and(|name| {
@@ -137,7 +148,6 @@ impl Task {
         if !gone.is_empty() {
             self.step(Event::TopicsDeleted(gone));
         }
-        self.life.loaded.store(true, Ordering::Release);
         self.flush.run();
     }
 
@@ -172,7 +182,6 @@ impl Task {
             }
             self.flush.run();
             if self.broken {
-                // Who waits is answered as this is dropped.
                 return;
             }
         }
@@ -216,26 +225,35 @@ impl Task {
     }
 
     fn message(&mut self, message: Message) {
+        if self.node.pulse.is_doubtful(self.node.now()) {
+            // Dropped, it is answered "not the coordinator": perhaps somebody else is by now.
+            return;
+        }
         match message {
-            Message::Request { waiter, event, reply } => {
+            Message::Request { waiter, event, mut reply } => {
                 let gone = reply.gone();
+                if !matches!(*event, Event::Commit(_)) {
+                    // It may wait for other members, for minutes.
+                    reply.release();
+                }
                 self.waiting.insert(waiter, reply);
-                self.step(event);
+                self.step(*event);
                 if gone.load(Ordering::Acquire) {
                     // Signals overtake requests, so this one's may have been taken already.
                     self.gone(waiter);
                 }
             }
-            Message::Look(look) => look(&self.groups),
+            Message::Look(look) => self.guarded(|task| look(&task.groups)),
         }
     }
 
     fn step(&mut self, event: Event) {
-        let moment = self.moment();
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
-            self.groups.step(moment, event, &mut self.effects);
-        }));
-        if stepped.is_err() {
+        self.guarded(|task| task.groups.step(task.moment(), event, &mut task.effects));
+    }
+
+    /// Does something with the groups, and what they order then.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| work(self))).is_err() {
             let TopicPartition { topic, partition } = &self.hosted.topic_partition;
             let leader_epoch = self.life.leader_epoch;
             tracing::error!(target: "group", %topic, partition, %leader_epoch, "a broken invariant; the groups of the partition are loaded anew");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barnabas_group::{
@@ -9,15 +10,17 @@ use barnabas_group::{
 };
 use barnabas_replica::{FetchPosition, FollowerFetch};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ClusterDelta, ControllerEpoch, LeaderEpoch, Offset, Partition,
+    BrokerEpoch, BrokerId, ClusterDelta, ControllerEpoch, LeaderEpoch, Now, Offset, Partition,
     TopicImage, TopicName,
 };
+use barnabas_wire::{Request, messages};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::kafka::{self, Handled, RequestContext};
 use crate::node::Node;
 use crate::partition::{Aftermath, Flush, Hosted};
-use crate::testing::{Disk, LIFE, node, push, state, tp};
+use crate::testing::{Disk, LIFE, connection, node, push, state, tp};
 
 type Asked = oneshot::Receiver<Result<Answer, GroupError>>;
 
@@ -112,11 +115,32 @@ async fn until(node: &Node, expected: Result<Option<i64>, GroupError>) {
 
 /// Broker 2 has everything below `log_end`, the last of it of `last_epoch`, and says so in epoch 2.
 fn follower_has(node: &Arc<Node>, hosted: &Arc<Hosted>, last_epoch: i32, log_end: i64) {
+    follower_in(node, hosted, 2, Some(last_epoch), log_end);
+}
+
+/// Waits until so much is in the log here.
+async fn log_ends_at(hosted: &Arc<Hosted>, end: i64) {
+    let reached = async {
+        while hosted.with_log(|log| log.log_end()) != Offset(end) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reached).await.expect("in time");
+}
+
+/// Broker 2 says in `leader_epoch` what it has.
+fn follower_in(
+    node: &Arc<Node>,
+    hosted: &Arc<Hosted>,
+    leader_epoch: i32,
+    last_epoch: Option<i32>,
+    log_end: i64,
+) {
     let position = FetchPosition {
         incarnation: LIFE,
         broker_epoch: BrokerEpoch(102),
-        leader_epoch: LeaderEpoch(2),
-        last_epoch: Some(LeaderEpoch(last_epoch)),
+        leader_epoch: LeaderEpoch(leader_epoch),
+        last_epoch: last_epoch.map(LeaderEpoch),
         log_end: Offset(log_end),
         flushed: Offset(log_end),
         log_start: Offset(0),
@@ -188,9 +212,7 @@ async fn nothing_is_told_before_it_is_committed() {
     until(&node, Ok(Some(5))).await;
     // A commit counts once broker 2 has it.
     let mut waiting = commit(&node, 7);
-    while hosted.with_log(|log| log.log_end()) == Offset(1) {
-        tokio::task::yield_now().await;
-    }
+    log_ends_at(&hosted, 2).await;
     assert_eq!(committed(&node).await, Ok(Some(5)));
     assert!(waiting.try_recv().is_err());
     follower_has(&node, &hosted, 2, 2);
@@ -219,4 +241,117 @@ async fn a_connection_that_ends_before_its_join_is_looked_at_leaves_no_member() 
         let _wait = (!ends).then_some(wait);
         assert_eq!(members().await, expected);
     }
+}
+
+/// What memory says is not trusted once an invariant is broken, and the log is read anew; only what cannot be taken back.
+#[tokio::test]
+async fn a_coordinator_that_begins_anew_waits_for_what_itself_has_written() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    follower_in(&node, &hosted, 1, None, 0);
+    until(&node, Ok(None)).await;
+    let first = commit(&node, 5);
+    log_ends_at(&hosted, 1).await;
+    follower_in(&node, &hosted, 1, Some(1), 1);
+    assert_eq!(first.await, done());
+    let second = commit(&node, 6);
+    log_ends_at(&hosted, 2).await;
+    let coordinator = node.groups.of_group("g").unwrap();
+    let looked = coordinator.look(|_| panic!("a broken invariant, on purpose")).await;
+    assert_eq!(looked, Err::<(), _>(GroupError::NotCoordinator));
+    assert_eq!(second.await, Ok(Err(GroupError::NotCoordinator)), "nobody is left waiting");
+    until(&node, Err(GroupError::CoordinatorLoadInProgress)).await;
+    // Broker 2 has it only now, when a load that did not wait would be over.
+    let waits = async {
+        while hosted.sessions() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waits).await.expect("in time");
+    follower_in(&node, &hosted, 1, Some(1), 2);
+    until(&node, Ok(Some(6))).await;
+    assert_eq!(coordinator.check(), Ok(()), "the same leadership goes on");
+}
+
+#[tokio::test]
+async fn after_a_long_stop_of_the_process_nothing_is_told_from_memory() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    state(&node, &hosted, push(1, 1, &[1]));
+    until(&node, Ok(None)).await;
+    assert_eq!(commit(&node, 5).await, done());
+    let hour_later = Now(node.now().0 + 3_600_000);
+    node.pulse.beat(hour_later);
+    assert_eq!(committed(&node).await, Err(GroupError::NotCoordinator));
+    assert_eq!(commit(&node, 6).await, Ok(Err(GroupError::NotCoordinator)));
+}
+
+/// Sets a flag when it is gone.
+struct Kept(Arc<AtomicBool>);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        b"a request"
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What the coordinator has not looked at counts as a request still; a join that waits for others does not.
+#[tokio::test]
+async fn a_request_in_the_inbox_keeps_its_share_of_the_memory_for_requests() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = offsets_partition(&node, &disk);
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    follower_in(&node, &hosted, 1, None, 0);
+    until(&node, Ok(None)).await;
+    let (out, _client) = connection().await;
+    let ask = |request: Request| {
+        let given_back = Arc::new(AtomicBool::new(false));
+        let context = RequestContext {
+            node: &node,
+            out: &out,
+            slot: out.reserve(),
+            version: 3,
+            correlation_id: 1,
+            client_id: None,
+            frame: &bytes::Bytes::from_owner(Kept(given_back.clone())),
+        };
+        let handled = kafka::handle(&context, request, &mut Flush::default()).unwrap();
+        let Handled::Group(wait) = handled else { panic!("not asked of a coordinator") };
+        (wait, given_back)
+    };
+    let mut join = messages::JoinGroupRequest::default();
+    join.group_id = "joined".into();
+    (join.session_timeout_ms, join.rebalance_timeout_ms) = (30_000, 30_000);
+    join.protocol_type = "consumer".into();
+    let mut protocol = messages::join_group_request::JoinGroupRequestProtocol::default();
+    protocol.name = "range".into();
+    join.protocols.push(protocol);
+    let (join, given_back) = ask(Request::JoinGroup(join));
+    // The coordinator runs in this thread: it has not seen it.
+    assert!(!given_back.load(Ordering::Acquire));
+    let seen = node.groups.of_group("g").unwrap().look(|_| ()).await;
+    assert!(seen.is_ok() && given_back.load(Ordering::Acquire) && !join.is_answered());
+
+    let mut commit = messages::OffsetCommitRequest::default();
+    commit.group_id = "g".into();
+    commit.generation_id_or_member_epoch = -1;
+    let mut topic = messages::offset_commit_request::OffsetCommitRequestTopic::default();
+    topic.name = OFFSETS_TOPIC.into();
+    topic.partitions.push(Default::default());
+    commit.topics.push(topic);
+    let (commit, given_back) = ask(Request::OffsetCommit(commit));
+    log_ends_at(&hosted, 1).await;
+    assert!(!given_back.load(Ordering::Acquire) && !commit.is_answered(), "broker 2 lacks it");
+    follower_in(&node, &hosted, 1, Some(1), 1);
+    while !commit.is_answered() {
+        tokio::task::yield_now().await;
+    }
+    assert!(given_back.load(Ordering::Acquire));
 }

@@ -28,7 +28,7 @@ pub(super) fn ask<R: KafkaResponse>(
     let (correlation_id, version) = (context.correlation_id, context.version);
     let answered = Arc::new(AtomicBool::new(false));
     let done = answered.clone();
-    let reply = Reply::new(move |answer, flush| {
+    let mut reply = Reply::new(move |answer, flush| {
         match reply(correlation_id, version, &respond(answer)) {
             Ok(bytes) => {
                 out.complete(slot, vec![bytes]);
@@ -41,6 +41,7 @@ pub(super) fn ask<R: KafkaResponse>(
         }
         done.store(true, Ordering::Release);
     });
+    reply.hold(context.frame.clone());
     let waiter = groups.next_waiter();
     let gone = reply.gone();
     coordinator.ask(waiter, event(waiter), reply, flush);

@@ -69,6 +69,8 @@ pub(crate) struct RequestContext<'a> {
     pub correlation_id: i32,
     /// How the client calls itself.
     pub client_id: Option<&'a str>,
+    /// The request's bytes. Whoever keeps them keeps their share of the memory for requests.
+    pub frame: &'a Bytes,
 }
 
 /// What became of a request.

@@ -372,6 +372,7 @@ mod tests {
                 version: 3,
                 correlation_id: 1,
                 client_id: Some("__admin_client"),
+                frame: &bytes::Bytes::new(),
             };
             handle(&context, &request, &mut Flush::default()).unwrap();
             let mut answer = vec![0; 4 + 4 + 4 + 2 + name.len() + 4 + 4 + 2 + 8 + 8 + 4];
@@ -402,6 +403,7 @@ mod tests {
                 version: 8,
                 correlation_id,
                 client_id: None,
+                frame: &bytes::Bytes::new(),
             };
             let mut flush = Flush::default();
             let handled = handle(&context, &request, &mut flush);

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod producer_ids;
+mod pulse;
 mod run;
 mod shutdown;
 mod state;

@@ -35,6 +35,8 @@ use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
 const TICK_MS_MAX: u64 = 500;
+/// How often the process's own pulse beats.
+const BEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Threads of the control runtime: ZooKeeper, gRPC and timers.
 const CONTROL_WORKERS: usize = 1;
 
@@ -193,6 +195,7 @@ async fn life(
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(FailedReports::run(node.clone()));
     tokio::spawn(tick(node.clone()));
+    tokio::spawn(beat(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     tokio::spawn(expiry::run(node.clone(), config.storage.producer_id_expiration_ms));
     let (close, closed) = watch::channel(false);
@@ -287,6 +290,7 @@ fn options(config: &BrokerConfig) -> Options {
         connections: config.connections.clone(),
         min_insync_replicas: config.topic.min_insync_replicas,
         groups: config.groups.clone(),
+        session_timeout_ms: config.zookeeper_session_timeout_ms,
         shown: config.shown.clone(),
     }
 }
@@ -342,6 +346,15 @@ async fn tick(node: Arc<Node>) {
         if let Err(error) = ticked.await {
             tracing::error!(target: "state_change", %error, "the lag of followers was not judged");
         }
+    }
+}
+
+async fn beat(node: Arc<Node>) {
+    let mut interval = tokio::time::interval(BEAT_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        node.pulse.beat(node.now());
     }
 }
 

@@ -8,6 +8,7 @@ use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
 use tokio::sync::{Semaphore, watch};
 
 use super::producer_ids::ProducerIds;
+use super::pulse::Pulse;
 use crate::clock::Clock;
 use crate::config::{GroupConfig, Shown};
 use crate::connection::{Budget, ConnectionLimits, Places};
@@ -45,6 +46,8 @@ pub struct Options {
     pub socket_request_max_bytes: usize,
     /// Connections and their memory.
     pub connections: ConnectionLimits,
+    /// `zookeeper.session.timeout.ms`.
+    pub session_timeout_ms: u64,
     /// Every setting of this broker, as administrators are shown it.
     pub shown: Arc<[Shown]>,
 }
@@ -93,6 +96,8 @@ pub struct Node {
     pub control: tokio::runtime::Handle,
     /// The runtime of connections and fetchers.
     pub data: tokio::runtime::Handle,
+    /// Whether this process runs without long stops.
+    pub pulse: Pulse,
     clock: Clock,
 }
 
@@ -128,6 +133,7 @@ impl Node {
     /// Puts a node together.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
+        let clock = Clock::start();
         Arc::new_cyclic(|weak| Self {
             me: parts.me,
             cluster_id: parts.cluster_id,
@@ -135,6 +141,7 @@ impl Node {
             places: Places::new(parts.options.connections.clone(), descriptors),
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
+            pulse: Pulse::new(parts.options.session_timeout_ms, clock.now()),
             options: parts.options,
             view: parts.view,
             partitions: PartitionTable::default(),
@@ -150,7 +157,7 @@ impl Node {
             producer_ids: ProducerIds::default(),
             control: parts.control,
             data: parts.data,
-            clock: Clock::start(),
+            clock,
         })
     }
 

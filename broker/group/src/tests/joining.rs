@@ -279,6 +279,32 @@ fn the_protocol_is_the_one_that_all_support_and_most_prefer() {
     assert_eq!(world.joined(kind).unwrap_err().error, GroupError::InconsistentGroupProtocol);
 }
 
+/// As in Kafka: it may change its protocols, but not to another kind; whoever reads its offsets knows it by that.
+#[test]
+fn the_only_member_keeps_its_kind_of_protocols() {
+    let mut world = World::new();
+    let member = world.stable(1).remove(0);
+    let mut join = |kind: &str, name: &str| {
+        let waiter = world.send_join(|join| {
+            join.member_id = member.member_id.clone();
+            join.protocol_type = kind.into();
+            join.protocols = vec![protocol(name, &["t"])];
+        });
+        world.joined(waiter).map(|joined| joined.protocol_name).map_err(|refused| refused.error)
+    };
+    assert_eq!(join("connect", "sticky"), Err(GroupError::InconsistentGroupProtocol));
+    assert_eq!(join("consumer", "sticky"), Ok("sticky".into()));
+    // An empty group begins with any.
+    assert_eq!(world.leave(&member.member_id, None), Ok(()));
+    world.settle();
+    let other = world.send_join(|join| {
+        join.protocol_type = "connect".into();
+        join.member_id_required = false;
+    });
+    world.gather();
+    assert_eq!(&*world.joined(other).unwrap().protocol_type, "connect");
+}
+
 #[test]
 fn a_join_is_checked_before_anything_is_kept() {
     let mut world = World::new();

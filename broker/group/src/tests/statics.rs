@@ -116,6 +116,33 @@ fn static_members_that_come_back_together_are_all_in_the_log() {
 }
 
 #[test]
+fn a_static_member_that_asks_again_and_again_waits_once_and_what_waits_counts() {
+    let mut world = World::new();
+    stable(&mut world, 2);
+    let first = send_static(&mut world, "i0", |_| ());
+    let mut last = send_static(&mut world, "i0", |_| ());
+    for _ in 0..100 {
+        let next = send_static(&mut world, "i0", |_| ());
+        let refused = world.joined(last).unwrap_err();
+        assert_eq!(refused.error, GroupError::FencedInstanceId);
+        last = next;
+    }
+    let other = send_static(&mut world, "i1", |_| ());
+    let group = &world.groups.table.groups["g"];
+    assert_eq!(group.rejoins.len(), 3, "what is being written, and the last of each");
+    let (counted, kept) = (group.counted_bytes, group.rejoins.capacity());
+    assert_eq!(counted, group.members_bytes());
+    assert!(kept < 10 && counted > 5 * crate::settings::MEMBER_BYTES, "{kept} {counted}");
+    world.settle();
+    assert!(world.joined(first).is_ok(), "its record was on its way");
+    let last = world.joined(last).unwrap();
+    assert_eq!(id_of(&world, "i0"), last.member_id);
+    assert!(world.joined(other).is_ok());
+    let group = &world.groups.table.groups["g"];
+    assert!(group.rejoins.is_empty() && group.counted_bytes < counted);
+}
+
+#[test]
 fn a_rebalance_takes_along_the_static_member_that_waits_for_the_log() {
     let mut world = World::new();
     let members = stable(&mut world, 2);

@@ -50,6 +50,7 @@ impl Rig {
             version,
             correlation_id: 1,
             client_id: None,
+            frame: &bytes::Bytes::new(),
         };
         handle(&context, request).unwrap()
     }
