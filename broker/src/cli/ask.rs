@@ -1,6 +1,7 @@
 //! One question to a broker's `Admin` service, with a deadline; what went wrong becomes one sentence.
 
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use barnabas_proto::v1::Failure;
@@ -87,12 +88,34 @@ fn of_status(admin: &str, status: &Status) -> CliError {
                 "the broker at {admin} did not answer ({message}); try again, or name another with --admin"
             ))
         }
+        Code::Unknown | Code::Internal if is_hung_up(status) => CliError::Unreachable(format!(
+            "the broker at {admin} closed the connection without an answer: it is starting or stopping, or no broker; try again, \
+             or name another with --admin"
+        )),
         Code::Unknown | Code::Internal => CliError::Unreachable(format!(
             "what listens at {admin} does not speak gRPC ({message}); --admin takes the address of a broker's admin.listener, \
                  by default port 9192"
         )),
         code => CliError::Refused(format!("the broker at {admin} refused: {message} ({code:?})")),
     }
+}
+
+/// Whether the connection ended before anything was said, as far as the causes of the error tell.
+fn is_hung_up(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        let kinds = [
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::UnexpectedEof,
+        ];
+        if kind.is_some_and(|kind| kinds.contains(&kind)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Text from the wire, safe for a terminal.

@@ -64,6 +64,9 @@ pub(super) fn set_replicas(args: SetReplicasArgs) -> Result<(), CliError> {
             _ => failure(&refusal),
         });
     }
+    if let Some(factor) = args.replication_factor {
+        warn_of_no_spare(&args, factor)?;
+    }
     let failed = answer.results.iter().filter(|result| is_failed(result)).count();
     show_results(&answer.results, args.asking.json);
     if failed > 0 {
@@ -79,6 +82,22 @@ pub(super) fn set_replicas(args: SetReplicasArgs) -> Result<(), CliError> {
         let of = |result: &ReassignmentResult| json!(result.partition);
         let partitions: Vec<Value> = answer.results.iter().map(of).collect();
         print_json(&json!({"name": args.name, "partitions": partitions, "done": args.wait}));
+    }
+    Ok(())
+}
+
+/// With as many replicas as acknowledgements need, the first broker that stops stops the topic's producers.
+fn warn_of_no_spare(args: &SetReplicasArgs, factor: i32) -> Result<(), CliError> {
+    let min = super::topic::min_insync_replicas(&args.name, &args.asking)?;
+    if factor > 1 && min.map(i64::from) == Some(i64::from(factor)) {
+        let name = printable(&args.name);
+        eprintln!(
+            "barnabas: min.insync.replicas of topic '{name}' is {factor} too, so while one of its brokers is stopped or down, \
+             producers with acks=all are refused; keep {} replicas, or `barnabas topic alter {name} --config \
+             min.insync.replicas={}`",
+            factor + 1,
+            factor - 1
+        );
     }
     Ok(())
 }

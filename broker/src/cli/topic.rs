@@ -288,6 +288,12 @@ fn topics(names: Vec<String>, asking: &Asking) -> Result<DescribeTopicsResponse,
     Ok(answer)
 }
 
+/// `min.insync.replicas` as it is in force for a topic; `None` if there is no such topic.
+pub(super) fn min_insync_replicas(name: &str, asking: &Asking) -> Result<Option<u32>, CliError> {
+    let topic = topics(vec![name.to_owned()], asking)?.topics.pop();
+    Ok(topic.and_then(|topic| topic.config).map(|config| config.min_insync_replicas))
+}
+
 /// One line of `topic list`.
 fn summary(topic: &Topic) -> Value {
     let state = |partition: &Partition| partition.state.clone().unwrap_or_default();

@@ -5,8 +5,10 @@ mod copies;
 mod failed;
 mod proposer;
 mod service;
+mod starting;
 
 pub use agent::{Agent, AgentHandle, TailMark};
 pub use failed::FailedReports;
 pub use proposer::Proposals;
 pub use service::PushService;
+pub use starting::SaysStarting;

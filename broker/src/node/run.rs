@@ -27,7 +27,9 @@ use super::shutdown::{self, Stop};
 use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
-use crate::control::{Agent, AgentHandle, FailedReports, Proposals, PushService, TailMark};
+use crate::control::{
+    Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, TailMark,
+};
 use crate::health::{self, Health};
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Cleanup, Locked, Owner};
@@ -108,6 +110,8 @@ async fn life(
     let kafka = bind(&config.listener, "listeners").await?;
     let grpc = bind(&config.admin_listener, "admin.listener").await?;
     let http = bind(&config.http_listener, "http.listener").await?;
+    let says = format!("broker {} is starting, and is not registered yet", config.broker_id);
+    let (starting, grpc) = SaysStarting::at(grpc, &says).map_err(StartError::Runtime)?;
     let locked = Locked::lock(&config.log_dirs)?;
     let health = Health::new(config.broker_id, config.storage.reserve_bytes);
     tokio::spawn(health::serve(health.clone(), http));
@@ -135,6 +139,8 @@ async fn life(
         draining: false,
         timestamp_ms: now_ms(),
     };
+    // Once it is registered it is called by others, who wait for the real services.
+    drop(starting);
     let running = match opened.start(registration.clone()).await {
         Ok(running) => running,
         Err(error) => {

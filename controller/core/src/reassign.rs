@@ -140,7 +140,9 @@ impl Controller {
         if u32::try_from(target).unwrap_or(u32::MAX) < min && retargets {
             return Err(Condition::InvalidReplicaAssignment(format!(
                 "{target} replicas are fewer than min.insync.replicas, {min}: no producer with acks=all could ever \
-                 succeed; name more brokers, or lower min.insync.replicas first"
+                 succeed; name more brokers, or lower it first (`barnabas topic alter {} --config \
+                 min.insync.replicas={target}`)",
+                at.topic
             )));
         }
         if wanted == *present {
