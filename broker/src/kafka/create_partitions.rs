@@ -10,6 +10,7 @@ use barnabas_wire::messages::{CreatePartitionsRequest, CreatePartitionsResponse,
 
 use super::create_topics::{deadline, named_twice};
 use super::error_code;
+use super::several::several;
 use crate::node::Node;
 
 pub(super) async fn handle(
@@ -18,24 +19,23 @@ pub(super) async fn handle(
 ) -> CreatePartitionsResponse {
     let deadline = deadline(request.timeout_ms);
     let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
-    let mut response = CreatePartitionsResponse::default();
-    for topic in &request.topics {
+    let create = |topic: &CreatePartitionsTopic| {
         let asked = if twice.contains(topic.name.as_str()) {
             Err(Condition::InvalidRequest("the request names this topic more than once".into()))
         } else {
             translated(topic, request.validate_only)
         };
-        let done = match asked {
-            Ok(create) => {
-                let created = node.controller.create_partitions(create);
-                tokio::time::timeout_at(deadline, created)
-                    .await
-                    .unwrap_or(Err(Condition::RequestTimedOut))
-            }
-            Err(condition) => Err(condition),
-        };
-        response.results.push(result(topic.name.as_str(), &done));
-    }
+        let node = node.clone();
+        async move {
+            let created = node.controller.create_partitions(asked?);
+            let created = tokio::time::timeout_at(deadline, created).await;
+            created.unwrap_or(Err(Condition::RequestTimedOut))
+        }
+    };
+    let done = several(request.topics.iter().map(create)).await;
+    let mut response = CreatePartitionsResponse::default();
+    let results = request.topics.iter().zip(&done);
+    response.results = results.map(|(topic, done)| result(topic.name.as_str(), done)).collect();
     response
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_controller::{CreatedTopic, NewTopic};
-use barnabas_types::{BrokerId, Condition};
+use barnabas_types::{BrokerId, Condition, TopicName};
 use barnabas_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use barnabas_wire::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult,
@@ -15,6 +15,7 @@ use barnabas_wire::messages::{CreateTopicsRequest, CreateTopicsResponse, StrByte
 
 use super::describe_configs::DYNAMIC_TOPIC_CONFIG;
 use super::error_code;
+use super::several::several;
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 
@@ -28,19 +29,19 @@ pub(super) async fn handle(
 ) -> CreateTopicsResponse {
     let deadline = deadline(request.timeout_ms);
     let twice = named_twice(request.topics.iter().map(|topic| topic.name.as_str()));
-    let mut response = CreateTopicsResponse::default();
-    for topic in &request.topics {
+    let create = |topic: &CreatableTopic| {
         let asked = if twice.contains(topic.name.as_str()) {
             Err(Condition::InvalidRequest("the request names this topic more than once".into()))
         } else {
             translated(topic, request.validate_only)
         };
-        let made = match asked {
-            Ok(asked) => create(&node, asked, deadline).await,
-            Err(condition) => Err(condition),
-        };
-        response.topics.push(result(version, topic, made));
-    }
+        let node = node.clone();
+        async move { create(&node, asked?, deadline).await }
+    };
+    let made = several(request.topics.iter().map(create)).await;
+    let mut response = CreateTopicsResponse::default();
+    let results = request.topics.iter().zip(made);
+    response.topics = results.map(|(topic, made)| result(version, topic, made)).collect();
     response
 }
 
@@ -67,8 +68,11 @@ async fn create(
     }
 }
 
-/// The same wish in the words of the administration. What it means is checked by the controller.
+/// The same wish in the words of the administration. What it means is checked by the controller; a name that cannot be need
+/// not be asked about.
 fn translated(topic: &CreatableTopic, validate_only: bool) -> Result<NewTopic, Condition> {
+    TopicName::new(topic.name.as_str())
+        .map_err(|error| Condition::InvalidTopic(error.to_string()))?;
     let manual = !topic.assignments.is_empty();
     if manual && (topic.num_partitions != -1 || topic.replication_factor != -1) {
         return Err(Condition::InvalidRequest(
@@ -202,6 +206,13 @@ mod tests {
         manual.replication_factor = -1;
         let asked = translated(&manual, false).unwrap();
         assert_eq!(asked.assignment, BTreeMap::from([(0, vec![BrokerId(1), BrokerId(2)])]));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_is_not_asked_about() {
+        let mut wish = topic();
+        wish.name = "../x".into();
+        assert!(matches!(translated(&wish, false), Err(Condition::InvalidTopic(_))));
     }
 
     #[test]

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use barnabas_types::{Condition, TopicId};
+use barnabas_types::{Condition, TopicId, TopicName};
 use barnabas_wire::messages::delete_topics_request::DeleteTopicState;
 use barnabas_wire::messages::delete_topics_response::DeletableTopicResult;
 use barnabas_wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse, StrBytes, Uuid};
 
 use super::create_topics::{deadline, named_twice};
 use super::error_code;
+use super::several::several;
 use crate::node::Node;
 
 /// First version that names topics by id, too.
@@ -24,30 +25,33 @@ pub(super) async fn handle(
     request: DeleteTopicsRequest,
 ) -> DeleteTopicsResponse {
     let deadline = deadline(request.timeout_ms);
-    let mut response = DeleteTopicsResponse::default();
     let topics = asked_topics(version, request);
     let named = topics.iter().filter_map(|topic| topic.name.as_deref());
     let twice: BTreeSet<String> = named_twice(named).into_iter().map(str::to_owned).collect();
-    for topic in topics {
-        let name = match topic.name.as_ref() {
-            Some(name) if twice.contains(name.as_str()) => {
-                Err(Condition::InvalidRequest("the request names this topic more than once".into()))
-            }
-            Some(_) if !topic.topic_id.is_zero() => {
-                Err(Condition::InvalidRequest("give a topic's name or its id, not both".into()))
-            }
-            Some(name) => Ok(name.as_str().to_owned()),
-            None => node
-                .view
-                .topic_by_id(TopicId(topic.topic_id.to_bytes()))
-                .map(|name| name.as_str().to_owned())
-                .ok_or(Condition::UnknownTopicId),
-        };
-        let deleted = match &name {
-            Ok(name) => delete(&node, name.clone(), deadline).await,
-            Err(condition) => Err(condition.clone()),
-        };
-        let shown = topic.name.or_else(|| name.ok().map(StrBytes::from));
+    let name_of = |topic: &DeleteTopicState| match topic.name.as_ref() {
+        Some(name) if twice.contains(name.as_str()) => {
+            Err(Condition::InvalidRequest("the request names this topic more than once".into()))
+        }
+        Some(_) if !topic.topic_id.is_zero() => {
+            Err(Condition::InvalidRequest("give a topic's name or its id, not both".into()))
+        }
+        Some(name) => TopicName::new(name.as_str())
+            .map_err(|error| Condition::InvalidTopic(error.to_string())),
+        None => node
+            .view
+            .topic_by_id(TopicId(topic.topic_id.to_bytes()))
+            .ok_or(Condition::UnknownTopicId),
+    };
+    let names: Vec<Result<TopicName, Condition>> = topics.iter().map(name_of).collect();
+    let delete = |name: &Result<TopicName, Condition>| {
+        let (node, name) = (node.clone(), name.clone());
+        async move { delete(&node, &name?, deadline).await }
+    };
+    let deleted = several(names.iter().map(delete)).await;
+    let mut response = DeleteTopicsResponse::default();
+    for ((topic, name), deleted) in topics.into_iter().zip(names).zip(deleted) {
+        let found = name.ok().map(|name| StrBytes::from(name.as_str()));
+        let shown = topic.name.or(found);
         response.responses.push(result(version, shown, topic.topic_id, deleted));
     }
     response
@@ -68,10 +72,10 @@ fn asked_topics(version: i16, request: DeleteTopicsRequest) -> Vec<DeleteTopicSt
 
 async fn delete(
     node: &Node,
-    name: String,
+    name: &TopicName,
     deadline: tokio::time::Instant,
 ) -> Result<TopicId, Condition> {
-    match tokio::time::timeout_at(deadline, node.controller.delete_topic(&name)).await {
+    match tokio::time::timeout_at(deadline, node.controller.delete_topic(name.as_str())).await {
         Ok(answer) => answer,
         Err(_) => Err(Condition::RequestTimedOut),
     }

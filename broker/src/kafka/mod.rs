@@ -36,6 +36,7 @@ mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+mod several;
 mod sync_group;
 
 use std::future::Future;

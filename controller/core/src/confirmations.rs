@@ -80,7 +80,7 @@ impl Controller {
         })
     }
 
-    fn has_acked(&self, broker: &BrokerId, version: u64) -> bool {
+    pub(crate) fn has_acked(&self, broker: &BrokerId, version: u64) -> bool {
         self.acked.get(broker).is_some_and(|acked| *acked >= version)
     }
 

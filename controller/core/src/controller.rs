@@ -9,6 +9,7 @@ use barnabas_types::{
     Incarnation, Now, TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
+use crate::announcements::Announcements;
 use crate::configs::{Configs, note_refused};
 use crate::confirmations::Confirming;
 use crate::controller_api::{
@@ -105,6 +106,8 @@ pub struct Controller {
     pub(crate) names_by_key: BTreeMap<String, BTreeSet<TopicName>>,
     /// Stored changes of settings that wait for the leaders' confirmation (R37).
     pub(crate) confirming: BTreeMap<RequestId, Confirming>,
+    /// Changes of topics that are stored and wait until the brokers have heard of them.
+    pub(crate) announcements: Announcements,
     /// Draining brokers, in the order in which they began (R26).
     pub(crate) draining: Vec<BrokerId>,
     /// The image without each of them that has left every ISR.
@@ -137,6 +140,7 @@ impl Controller {
             released: BTreeSet::new(),
             names_by_key: BTreeMap::new(),
             confirming: BTreeMap::new(),
+            announcements: Announcements::default(),
             draining: Vec::new(),
             drained_at: BTreeMap::new(),
             electing: BTreeMap::new(),
@@ -208,6 +212,10 @@ impl Controller {
             }
             ControllerEvent::ConfirmationDue { request } => {
                 self.confirmation_due(request, effects);
+                self.announcement_due(request, effects);
+            }
+            ControllerEvent::PushBroken { broker, broker_epoch } => {
+                self.push_broken(broker, broker_epoch);
             }
             ControllerEvent::ConfigChanged { entity } => self.reload_config(&entity, effects),
             ControllerEvent::Reassign { request, partition, wish } => {
@@ -231,6 +239,7 @@ impl Controller {
             ControllerEvent::Written { write, outcome } => self.written(write, outcome, effects),
         }
         self.confirm(effects);
+        self.answer_announced(effects);
         let released = self.released.iter().any(|b| !self.held.contains_key(b));
         if !self.resigned && (closed || released || self.image.changed()) {
             effects.image_changed = true;
@@ -309,6 +318,9 @@ impl Controller {
             map.get(id).map(|b| b.epoch)
         };
         self.acked.retain(|id, _| epoch_in(before, id) == epoch_in(&brokers, id));
+        for id in before.keys().filter(|id| epoch_in(before, id) != epoch_in(&brokers, id)) {
+            self.announcements.hears(*id);
+        }
         let reported = self.failure_reports.keys().copied();
         let void: Vec<BrokerId> =
             reported.filter(|id| epoch_in(before, id) != epoch_in(&brokers, id)).collect();
@@ -334,6 +346,7 @@ impl Controller {
         let version = version.min(self.version());
         let acked = self.acked.entry(broker).or_default();
         *acked = version.max(*acked);
+        self.announcements.hears(broker);
         if self.image.has_tombstones() {
             let all = self.image().brokers.keys().map(|b| self.acked.get(b).copied().unwrap_or(0));
             let least = all.min().unwrap_or(0);
@@ -382,6 +395,7 @@ impl Controller {
             let why = if known { Condition::NotController } else { unknown() };
             effects.create_answers.push((creating.request, Err(why)));
         }
+        self.end_announcements(effects);
         self.abandon_all_configs(fenced, effects);
         self.abandon_all_growth(fenced, effects);
         self.abandon_elections(effects);

@@ -260,21 +260,22 @@ pub enum ControllerEvent {
         /// What is proposed.
         proposal: AlterPartition,
     },
-    /// Answered in `Effects::create_answers`.
+    /// Answered in `Effects::create_answers`; if it is created, once the live brokers have heard of it or the shell's patience
+    /// has ended.
     CreateTopic {
         /// Whom to answer.
         request: RequestId,
         /// What to create.
         topic: CreateTopic,
     },
-    /// Answered in `Effects::partitions_answers`.
+    /// Answered in `Effects::partitions_answers`, likewise.
     CreatePartitions {
         /// Whom to answer.
         request: RequestId,
         /// What to add.
         create: CreatePartitions,
     },
-    /// Answered in `Effects::delete_answers`.
+    /// Answered in `Effects::delete_answers`, likewise.
     DeleteTopic {
         /// Whom to answer.
         request: RequestId,
@@ -288,10 +289,18 @@ pub enum ControllerEvent {
         /// What to change.
         alter: AlterConfig,
     },
-    /// The shell waits no longer for the confirmations of `Effects::confirmations_awaited`.
+    /// The shell waits no longer for the confirmations of `Effects::confirmations_awaited`, or for brokers to hear of what
+    /// `Effects::announcements_awaited` names.
     ConfirmationDue {
         /// The request to answer now.
         request: RequestId,
+    },
+    /// A broker cannot be told anything at present: it is no more waited for until it acknowledges a push.
+    PushBroken {
+        /// Which.
+        broker: BrokerId,
+        /// Under which registration.
+        broker_epoch: BrokerEpoch,
     },
     /// An operator wants replicas moved. Answered in `Effects::reassign_answers` when that is stored: the move has begun.
     Reassign {
@@ -511,19 +520,21 @@ pub struct Effects {
     pub config_answers: Vec<(RequestId, AlterConfigAnswer)>,
     /// 10. These changes of settings are stored and wait for the leaders' confirmation: `ConfirmationDue` after a while.
     pub confirmations_awaited: Vec<RequestId>,
-    /// 11. Answers to reports of failed replicas: taken, or why not.
+    /// 11. These changes of topics are stored and wait until the live brokers have heard of them: `ConfirmationDue` after a while.
+    pub announcements_awaited: Vec<RequestId>,
+    /// 12. Answers to reports of failed replicas: taken, or why not.
     pub failed_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 12. Answers to additions of partitions: how many there are now, or why not.
+    /// 13. Answers to additions of partitions: how many there are now, or why not.
     pub partitions_answers: Vec<(RequestId, CreatePartitionsAnswer)>,
-    /// 13. Answers to draining brokers.
+    /// 14. Answers to draining brokers.
     pub drain_answers: Vec<(RequestId, Result<DrainProgress, Condition>)>,
-    /// 14. Answers to requests for elections.
+    /// 15. Answers to requests for elections.
     pub elect_answers: Vec<(RequestId, ElectLeadersAnswer)>,
-    /// 15. Answers to wishes to move replicas: the move is stored, or why not.
+    /// 16. Answers to wishes to move replicas: the move is stored, or why not.
     pub reassign_answers: Vec<(RequestId, Result<(), Condition>)>,
-    /// 16. The term is over (a write was fenced): stop at once.
+    /// 17. The term is over (a write was fenced): stop at once.
     pub resign: bool,
-    /// 17. Lines for the state-change log.
+    /// 18. Lines for the state-change log.
     pub notes: Vec<Note>,
 }
 

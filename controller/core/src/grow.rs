@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use barnabas_types::{Assignment, BrokerId, Condition, PartitionState, TopicName, TopicPartition};
 
+use crate::announcements::Announced;
 use crate::controller::{Controller, Target, note};
 use crate::controller_api::{
     CreatePartitions, Effects, RequestId, TopicWrite, WriteId, WriteOutcome,
@@ -176,7 +177,7 @@ impl Controller {
         let total = length(topic.slots.len());
         let text = format!("topic {name} got more partitions: {}", counted(total));
         note(effects, None, false, text);
-        effects.partitions_answers.push((request, Ok(total)));
+        self.announce(request, Announced::Grown(total), effects);
         // Brokers may have gone or come back since the first states were written.
         for partition in indexes {
             self.settle(&TopicPartition { topic: name.clone(), partition }, effects);

@@ -3,6 +3,7 @@
 //! Two state machines: [`Candidate`] owns the session, the registration and the race for `/controller`;
 //! [`Controller`] exists for one term and owns topics, leaders and ISRs.
 
+mod announcements;
 mod candidate;
 mod candidate_api;
 mod configs;

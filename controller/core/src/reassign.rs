@@ -136,8 +136,9 @@ impl Controller {
         };
         let min = topic.config.min_insync_replicas;
         let target = wanted.target().len();
-        let retargets = matches!(wish, Reassign::To { .. });
-        if u32::try_from(target).unwrap_or(u32::MAX) < min && retargets {
+        // One that has fewer already may move: that is no fault of the move.
+        let lowers = matches!(wish, Reassign::To { .. }) && target < present.target().len();
+        if u32::try_from(target).unwrap_or(u32::MAX) < min && lowers {
             return Err(Condition::InvalidReplicaAssignment(format!(
                 "{target} replicas are fewer than min.insync.replicas, {min}: no producer with acks=all could ever \
                  succeed; name more brokers, or lower it first (`barnabas topic alter {} --config \

@@ -8,6 +8,7 @@ use barnabas_types::{
     TopicConfig, TopicImage, TopicName, TopicPartition,
 };
 
+use crate::announcements::Announced;
 use crate::configs::Configs;
 use crate::controller::{Controller, Target, Topic, note};
 use crate::controller_api::{CreateTopic, Effects, RequestId, TopicWrite, WriteOutcome};
@@ -41,7 +42,8 @@ impl Controller {
             .and_then(|()| from_overrides(&self.topic_defaults, &topic.overrides))
             .and_then(|config| {
                 check_cleanup(&topic.name, &config)?;
-                let assignment = self.assignment(&topic, &config)?;
+                let assignment = self.assignment(&topic)?;
+                check_min_insync(&topic, &config, &assignment)?;
                 self.check_draining(&assignment, config.min_insync_replicas)?;
                 Ok(assignment)
             });
@@ -102,25 +104,12 @@ impl Controller {
     }
 
     /// The assignment asked for, or an automatic one.
-    fn assignment(
-        &self,
-        topic: &CreateTopic,
-        config: &TopicConfig,
-    ) -> Result<Vec<Vec<BrokerId>>, Condition> {
-        let assignment = if topic.assignment.is_empty() {
-            self.automatic(topic)?
+    fn assignment(&self, topic: &CreateTopic) -> Result<Vec<Vec<BrokerId>>, Condition> {
+        if topic.assignment.is_empty() {
+            self.automatic(topic)
         } else {
-            self.manual(&topic.assignment)?
-        };
-        let rf = assignment.first().map_or(0, Vec::len);
-        let min = config.min_insync_replicas;
-        if u32::try_from(rf).unwrap_or(0) < min {
-            return Err(Condition::InvalidConfig(format!(
-                "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \
-                 succeed; lower min.insync.replicas or raise the replication factor"
-            )));
+            self.manual(&topic.assignment)
         }
-        Ok(assignment)
     }
 
     fn automatic(&self, topic: &CreateTopic) -> Result<Vec<Vec<BrokerId>>, Condition> {
@@ -198,13 +187,13 @@ impl Controller {
         assignment: &[Vec<BrokerId>],
         min_insync_replicas: u32,
     ) -> Result<(), Condition> {
-        let min = needed(min_insync_replicas);
         for replicas in assignment {
+            let min = needed(min_insync_replicas).min(replicas.len());
             let staying = replicas.iter().filter(|b| !self.draining.contains(b)).count();
             if staying < min {
                 return Err(Condition::InvalidReplicationFactor(format!(
                     "of the {} replicas of a new partition only {staying} are not being drained, and \
-                     min.insync.replicas asks for {min}; try again when the others are back, or undrain one",
+                     {min} must be; try again when the others are back, or undrain one",
                     replicas.len()
                 )));
             }
@@ -291,7 +280,7 @@ impl Controller {
         };
         self.topics.insert(name.clone(), topic);
         note(effects, None, false, text);
-        effects.create_answers.push((request, Ok(answer)));
+        self.announce(request, Announced::Created(answer), effects);
         // Brokers may have gone or come back since the first states were written.
         for partition in indexes {
             self.settle(&TopicPartition { topic: name.clone(), partition }, effects);
@@ -367,7 +356,10 @@ impl Controller {
             Err(Condition::InvalidRequest(text))
         };
         for request in waiters {
-            effects.delete_answers.push((request, answer.clone()));
+            match &answer {
+                Ok(id) => self.announce(request, Announced::Deleted(*id), effects),
+                Err(_) => effects.delete_answers.push((request, answer.clone())),
+            }
         }
         if !gone {
             // Moves of its replicas have waited for the deletion.
@@ -441,6 +433,24 @@ fn check_partitions(partitions: i64) -> Result<(), Condition> {
 
 pub(crate) fn length(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+/// A topic that says itself what no producer with acks=all could ever satisfy is refused. What holds for topics that do not say
+/// is no reason, as in Kafka: those producers are then told so, and all others can write.
+fn check_min_insync(
+    topic: &CreateTopic,
+    config: &TopicConfig,
+    assignment: &[Vec<BrokerId>],
+) -> Result<(), Condition> {
+    let rf = assignment.first().map_or(0, Vec::len);
+    let min = config.min_insync_replicas;
+    if topic.overrides.contains_key("min.insync.replicas") && u32::try_from(rf).unwrap_or(0) < min {
+        return Err(Condition::InvalidConfig(format!(
+            "min.insync.replicas {min} is above the replication factor {rf}: no producer with acks=all could ever \
+             succeed; lower min.insync.replicas or raise the replication factor"
+        )));
+    }
+    Ok(())
 }
 
 /// Retention by age would take the brokers' own state away, for instance what groups have committed.

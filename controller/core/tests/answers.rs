@@ -96,6 +96,7 @@ impl Chaos {
         self.open.extend(effects.topic_writes.iter().cloned().map(Open::Topic));
         self.open.extend(effects.config_writes.iter().cloned().map(Open::Config));
         self.confirming.extend(&effects.confirmations_awaited);
+        self.confirming.extend(&effects.announcements_awaited);
         for request in answered(&effects) {
             assert!(self.unanswered.remove(&request), "answered twice: {effects:?}");
         }

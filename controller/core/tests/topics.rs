@@ -55,7 +55,7 @@ fn created(term: &mut Term, topic: CreateTopic, czxid: i64) -> CreateTopicAnswer
     let write = write_of(&ask(term, topic));
     let effects = written(term, write, WriteOutcome::TopicCreated { czxid });
     assert!(effects.image_changed);
-    effects.create_answers[0].1.clone()
+    term.all_hear().create_answers[0].1.clone()
 }
 
 #[test]
@@ -77,7 +77,8 @@ fn r29_a_creation_is_one_write_with_the_registered_epochs_and_is_answered_when_i
         assert_eq!((state.leader_epoch, state.partition_epoch, state.controller_epoch), first);
     }
     let effects = written(&mut term, *write, WriteOutcome::TopicCreated { czxid: 500 });
-    assert_eq!(effects.create_answers[0].1, Ok((TopicId([9; 16]), 4, 3)));
+    assert!(effects.create_answers.is_empty(), "the brokers have not heard of it");
+    assert_eq!(term.all_hear().create_answers[0].1, Ok((TopicId([9; 16]), 4, 3)));
     let shown = &term.core.image().topics[&name("orders")];
     assert_eq!((shown.incarnation.czxid, shown.partitions.len()), (500, 4));
     assert!(effects.image_changed);
@@ -119,6 +120,27 @@ fn creation_is_refused_with_one_clear_sentence() {
     let mut strict = create("x", 1, 2);
     strict.overrides = settings(&[("min.insync.replicas", "3")]);
     assert!(text(refusal(&mut term, strict)).contains("min.insync.replicas 3"));
+}
+
+#[test]
+fn what_the_cluster_asks_of_topics_that_do_not_say_does_not_hinder_a_creation() {
+    let mut term = three();
+    let cluster = ConfigEntity::Broker(None);
+    let changes = vec![("min.insync.replicas".to_owned(), SettingChange::Set("2".to_owned()))];
+    let request = term.request();
+    let alter = AlterConfig { entity: cluster, replace: false, changes, validate_only: false };
+    let effects = term.step(ControllerEvent::AlterConfig { request, alter });
+    let write = effects.config_writes[0].write;
+    written(&mut term, write, WriteOutcome::Applied);
+    assert_eq!(created(&mut term, create("one", 1, 1), 5), Ok((TopicId([9; 16]), 1, 1)));
+    assert_eq!(term.core.image().topics[&name("one")].config.min_insync_replicas, 2);
+    let mut own = create("own", 1, 1);
+    own.overrides = settings(&[("min.insync.replicas", "2")]);
+    assert!(matches!(refusal(&mut term, own), Condition::InvalidConfig(_)));
+    // It can be moved to as many replicas as it has.
+    let to = barnabas_controller_core::Reassign::To { replicas: vec![b(3)], throttle: None };
+    assert!(term.reassign(at("one", 0), to).reassign_answers.is_empty());
+    assert_eq!(term.assigning.len(), 1);
 }
 
 #[test]
@@ -212,9 +234,11 @@ fn r29_a_deletion_does_not_wait_for_dead_replicas_and_leaves_a_tombstone() {
     assert!(ask_delete(&mut term, "t").topic_writes.is_empty(), "waits with the first");
     assert!(matches!(refusal(&mut term, create("t", 1, 1)), Condition::TopicAlreadyExists(_)));
     let effects = written(&mut term, *write, WriteOutcome::Applied);
+    let (_, push) = term.core.push_for(b(1), BrokerEpoch(11), Some(version)).unwrap();
+    assert!(effects.delete_answers.is_empty());
+    let effects = term.all_hear();
     assert_eq!(effects.delete_answers.len(), 2);
     assert!(effects.delete_answers.iter().all(|a| a.1 == Ok(TopicId([9; 16]))));
-    let (_, push) = term.core.push_for(b(1), BrokerEpoch(11), Some(version)).unwrap();
     assert_eq!(
         push.deleted,
         [(name("t"), barnabas_types::Incarnation { topic_id: TopicId([9; 16]), czxid: 500 })]
@@ -270,7 +294,9 @@ fn r27_a_name_that_is_created_again_is_told_with_the_old_tombstone_and_the_new_i
     let version = term.core.version();
     let write = write_of(&ask_delete(&mut term, "t"));
     written(&mut term, write, WriteOutcome::Applied);
-    created(&mut term, create("t", 1, 3), 600).unwrap();
+    // No broker has acknowledged the deletion yet.
+    let write = write_of(&ask(&mut term, create("t", 1, 3)));
+    written(&mut term, write, WriteOutcome::TopicCreated { czxid: 600 });
     let (_, push) = term.core.push_for(b(2), BrokerEpoch(12), Some(version)).unwrap();
     assert_eq!(push.deleted[0].1.czxid, 500);
     assert_eq!(push.topics[&name("t")].incarnation.czxid, 600);

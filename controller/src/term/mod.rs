@@ -43,6 +43,8 @@ pub(crate) enum TermEvent {
     Reassignments(oneshot::Sender<Result<Reassignments, Condition>>),
     Resize(TopicName, i32, oneshot::Sender<Result<BTreeMap<i32, Vec<BrokerId>>, Condition>>),
     Push(push::Ready),
+    /// Nothing can be told at present to this incarnation of a broker.
+    PushBroken(BrokerId, BrokerEpoch),
 }
 
 /// Partitions whose replicas are being moved.

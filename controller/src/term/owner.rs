@@ -27,6 +27,10 @@ use crate::zookeeper::{Op, Reply, Request, ZooKeeper};
 /// How long a stored change of settings waits for the leaders' confirmation before it is answered without.
 const CONFIRMATION_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the answer to a stored change of a topic waits until the live brokers have heard of it. Brokers that cannot be reached
+/// are not waited for; this is for one that hangs, which is waited for once.
+const ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(3);
+
 /// When a new controller first looks at the balance of leaderships, as Kafka does.
 const REBALANCE_FIRST: Duration = Duration::from_secs(5);
 
@@ -43,7 +47,7 @@ pub(super) struct Setting<Z> {
 enum Done {
     Written(Kind, Result<Vec<(WriteId, WriteOutcome)>, GivenUp>),
     Notices(Result<ConfigNotices, GivenUp>),
-    /// Patience with the leaders' confirmation has ended.
+    /// Patience with the leaders' confirmation, or with brokers that have not heard of a change of a topic, has ended.
     Due(RequestId),
     Brokers(Result<Registrations, GivenUp>),
     /// Whether this term was still in office when it let a broker stop; the answer has gone there.
@@ -255,6 +259,9 @@ impl<Z: ZooKeeper> Owner<Z> {
                 }
                 self.streams.serve(&self.core);
             }
+            TermEvent::PushBroken(broker, broker_epoch) => {
+                self.step(ControllerEvent::PushBroken { broker, broker_epoch });
+            }
         }
     }
 
@@ -360,6 +367,7 @@ impl<Z: ZooKeeper> Owner<Z> {
             delete_answers,
             config_answers,
             confirmations_awaited,
+            announcements_awaited,
             failed_answers,
             partitions_answers,
             drain_answers,
@@ -391,9 +399,11 @@ impl<Z: ZooKeeper> Owner<Z> {
             }
         }
         // Those that were answered in the same step are asked about once more, to no effect.
-        for request in confirmations_awaited {
+        let confirmations = confirmations_awaited.into_iter().map(|r| (r, CONFIRMATION_PATIENCE));
+        let announcements = announcements_awaited.into_iter().map(|r| (r, ANNOUNCEMENT_PATIENCE));
+        for (request, patience) in confirmations.chain(announcements) {
             self.tasks.spawn(async move {
-                tokio::time::sleep(CONFIRMATION_PATIENCE).await;
+                tokio::time::sleep(patience).await;
                 Done::Due(request)
             });
         }

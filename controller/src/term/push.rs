@@ -162,6 +162,9 @@ async fn stream(
             tracing::debug!(target: "controller", broker = broker.0, %address, reason = %failed, failures, "push stream broken");
         }
         failures = failures.saturating_add(1);
+        if inbox.send(TermEvent::PushBroken(broker, broker_epoch)).await.is_err() {
+            return; // the term is over
+        }
         tokio::time::sleep(backoff.wait()).await;
     }
 }

@@ -7,6 +7,7 @@ mod examples;
 #[path = "../../../broker/wire/tests/wire/group_examples.rs"]
 mod group_examples;
 
+mod announced;
 mod bad_input;
 #[cfg(target_os = "linux")]
 mod churn;

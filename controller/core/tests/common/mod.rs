@@ -309,6 +309,31 @@ impl Term {
         self.step(ControllerEvent::ReplicasFailed { request, report })
     }
 
+    /// Broker `id` acknowledges all that there is.
+    pub(crate) fn hears(&mut self, id: i32) -> Effects {
+        let Some(registered) = self.core.image().brokers.get(&b(id)) else {
+            return Effects::default();
+        };
+        self.step(ControllerEvent::PushAcked {
+            broker: b(id),
+            broker_epoch: registered.epoch,
+            version: self.core.version(),
+            reports: Vec::new(),
+        })
+    }
+
+    /// Every live broker acknowledges all that there is; the answers about topics that this leads to.
+    pub(crate) fn all_hear(&mut self) -> Effects {
+        let mut all = Effects::default();
+        for id in self.core.image().brokers.keys().copied().collect::<Vec<_>>() {
+            let effects = self.hears(id.0);
+            all.create_answers.extend(effects.create_answers);
+            all.partitions_answers.extend(effects.partitions_answers);
+            all.delete_answers.extend(effects.delete_answers);
+        }
+        all
+    }
+
     pub(crate) fn pushable(&self, id: i32, epoch: i64) -> bool {
         self.core.push_for(b(id), BrokerEpoch(epoch), None).is_some()
     }

@@ -88,6 +88,7 @@ impl World {
         if stream.broker_epoch == broker_epoch && stream.in_flight == Some(version) {
             stream.in_flight = None;
             stream.acked = None;
+            self.step_controller(b, ControllerEvent::PushBroken { broker, broker_epoch });
             self.pump(b);
         }
     }

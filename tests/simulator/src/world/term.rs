@@ -283,7 +283,8 @@ impl World {
         for (request, answer) in effects.config_answers {
             self.switch_answered(b, request, answer);
         }
-        for request in effects.confirmations_awaited {
+        let awaited = effects.confirmations_awaited.into_iter();
+        for request in awaited.chain(effects.announcements_awaited) {
             self.await_confirmation(b, request);
         }
         for (request, answer) in effects.drain_answers {
