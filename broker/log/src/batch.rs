@@ -129,6 +129,12 @@ pub enum BatchError {
 }
 
 impl BatchError {
+    /// Whether it is a record that is to blame, and not the batch as a whole: see [`crate::refused_records`].
+    #[must_use]
+    pub fn is_of_records(&self) -> bool {
+        matches!(self, Self::NoKey | Self::Timestamp { .. })
+    }
+
     /// The condition that the client is told.
     #[must_use]
     pub fn condition(&self) -> Condition {

@@ -5,13 +5,14 @@ use barnabas_types::{LeaderEpoch, Offset, TimestampType, TopicConfig};
 use crate::batch::{
     Batch, BatchError, BatchHeader, Batches, LOG_APPEND_TIME, crc_joined, crc_of, crc_of_bytes,
 };
-use crate::records::{Records, record_bytes};
+use crate::codec::Codec;
+use crate::records::{Record, Records, record_bytes};
 
 /// What stands for "no timestamp".
 const NO_TIMESTAMP: i64 = -1;
 
 /// Byte at which the max timestamp ends: what a broker may change before it, it can give a new CRC without reading the rest.
-const STAMPED_END: usize = 43;
+pub(crate) const STAMPED_END: usize = 43;
 
 /// What a topic asks of a producer's batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,8 @@ pub struct ProduceRules {
     pub max_batch_bytes: usize,
     /// `cleanup.policy` contains `compact`: every record needs a key.
     pub compacted: bool,
+    /// `compression.type`; `None`: as the producer compressed it.
+    pub codec: Option<Codec>,
     /// `message.timestamp.type`.
     pub timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms` (KIP-937).
@@ -33,6 +36,7 @@ impl From<&TopicConfig> for ProduceRules {
         Self {
             max_batch_bytes: usize::try_from(topic.max_message_bytes).unwrap_or(usize::MAX),
             compacted: topic.cleanup.compact,
+            codec: Codec::wanted(topic.compression_type),
             timestamp_type: topic.message_timestamp_type,
             timestamp_before_max_ms: topic.message_timestamp_before_max_ms,
             timestamp_after_max_ms: topic.message_timestamp_after_max_ms,
@@ -74,14 +78,24 @@ impl ProduceRules {
             if record.offset_delta != number {
                 return Err(BatchError::Records("their offsets do not go on from each other"));
             }
-            if self.compacted && record.key.is_none() {
-                return Err(BatchError::NoKey);
-            }
-            if header.base_timestamp != NO_TIMESTAMP {
-                self.check_timestamp(record.timestamp(header), now_ms)?;
-            }
+            self.check_record(&record, header, now_ms)?;
         }
         Ok(())
+    }
+
+    fn check_record(
+        &self,
+        record: &Record<'_>,
+        header: &BatchHeader,
+        now_ms: i64,
+    ) -> Result<(), BatchError> {
+        if self.compacted && record.key.is_none() {
+            return Err(BatchError::NoKey);
+        }
+        if header.base_timestamp == NO_TIMESTAMP {
+            return Ok(());
+        }
+        self.check_timestamp(record.timestamp(header), now_ms)
     }
 }
 
@@ -95,7 +109,7 @@ pub struct ProduceSummary {
     /// The time that the leader stamps it with, ms; `None` if the producer's timestamps stay.
     pub append_time_ms: Option<i64>,
     /// CRC of what follows the fields that a leader may change.
-    rest_crc: u32,
+    pub(crate) rest_crc: u32,
 }
 
 /// Checks what a producer sent for one partition: one whole batch of magic 2 with a right CRC, nothing after it, no larger than
@@ -146,6 +160,25 @@ pub fn validate_produce(
         append_time_ms: stamps.then_some(now_ms),
         rest_crc,
     })
+}
+
+/// Which records of a batch that [`validate_produce`] refused for one of its records ([`BatchError::is_of_records`]) are to blame,
+/// by their number in the batch, and why: the first `most` of them. Empty if it is only the header that says so.
+#[must_use]
+pub fn refused_records(
+    records: &[u8],
+    rules: &ProduceRules,
+    now_ms: i64,
+    most: usize,
+) -> Vec<(i32, BatchError)> {
+    let Some(Ok(batch)) = Batches::new(records).next() else { return Vec::new() };
+    let Ok(bytes) = record_bytes(batch.bytes, &batch.header) else { return Vec::new() };
+    let numbered = (0..).zip(Records::new(&bytes, &batch.header));
+    let refused = numbered.filter_map(|(number, record)| {
+        let error = rules.check_record(&record.ok()?, &batch.header, now_ms).err()?;
+        Some((number, error))
+    });
+    refused.take(most).collect()
 }
 
 /// Gives a checked batch the leader's time if its topic wants that (`LogAppendTime`): the attribute, the greatest timestamp and
@@ -261,7 +294,6 @@ pub fn check_fetched(records: &[u8]) -> Result<Fetched<'_>, BatchError> {
 mod tests {
     use super::*;
     use crate::batch::{CONTROL, CRC_FROM, CrcStream, DELETE_HORIZON, TRANSACTIONAL};
-    use crate::codec::Codec;
     use crate::testing::{BatchBuilder, batch};
 
     const NOW: i64 = 1_700_000_000_000;
@@ -404,9 +436,30 @@ mod tests {
             assert_eq!(check(keyed.record(b"no key")), Err(BatchError::NoKey));
         }
         let garbage = BatchBuilder::new().record(b"not gzip").attributes(1);
+        assert!(refused_records(&garbage.clone().build(), &rules, NOW, 9).is_empty());
         assert_eq!(check(garbage), Err(BatchError::Compression(Codec::Gzip)));
         let nonsense = BatchBuilder::new().record(b"").record_count(1).counts(2);
         assert!(check(nonsense).is_err());
+    }
+
+    #[test]
+    fn the_records_to_blame_are_named_by_their_numbers() {
+        let keyed = ProduceRules { compacted: true, ..rules(1 << 20) };
+        for codec in 0..=4 {
+            let good = BatchBuilder::new().codec(codec).timestamp(NOW).keyed(b"k", None);
+            let mixed = good.clone().record(b"x").keyed(b"k", None).record(b"y").build();
+            assert_eq!(validate_produce(&mixed, &keyed, NOW), Err(BatchError::NoKey));
+            let no_key = [(1, BatchError::NoKey), (3, BatchError::NoKey)];
+            assert_eq!(refused_records(&mixed, &keyed, NOW, 9), no_key);
+            assert_eq!(refused_records(&mixed, &keyed, NOW, 1), no_key[..1]);
+            // Found by the header alone; the records are looked at afterwards.
+            let late = good.timestamp(NOW + 3_600_001).record(b"late").build();
+            let error = validate_produce(&late, &rules(1 << 20), NOW).unwrap_err();
+            assert!(error.is_of_records() && BatchError::NoKey.is_of_records());
+            assert_eq!(refused_records(&late, &rules(1 << 20), NOW, 9), [(1, error)]);
+        }
+        assert!(!BatchError::Several.is_of_records());
+        assert!(refused_records(b"no batch", &keyed, NOW, 9).is_empty());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Compression of record batches: gzip, snappy, lz4 and zstd in the framings that Kafka clients write and read.
 //!
-//! Most batches pass a broker as they are. They are opened where a record must be seen: offsets by time, compacted topics.
+//! Most batches pass a broker as they are. They are opened where a record must be seen (offsets by time, compacted topics), and
+//! where a topic wants another codec.
 //! What is opened may be hostile: output is bounded by [`RECORDS_BYTES_MAX`] and grows with what was really decoded, never by
 //! a declared size.
 
 use std::io::{self, Read, Write as _};
 
+use barnabas_types::CompressionType;
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -58,6 +60,29 @@ impl Codec {
             3 => Ok(Self::Lz4),
             4 => Ok(Self::Zstd),
             other => Err(BatchError::Codec(other)),
+        }
+    }
+
+    /// Its number in a batch's attributes.
+    pub(crate) fn number(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Gzip => 1,
+            Self::Snappy => 2,
+            Self::Lz4 => 3,
+            Self::Zstd => 4,
+        }
+    }
+
+    /// The one that a topic wants; `None`: whichever its producers choose.
+    pub(crate) fn wanted(by: CompressionType) -> Option<Self> {
+        match by {
+            CompressionType::Producer => None,
+            CompressionType::Uncompressed => Some(Self::None),
+            CompressionType::Gzip => Some(Self::Gzip),
+            CompressionType::Snappy => Some(Self::Snappy),
+            CompressionType::Lz4 => Some(Self::Lz4),
+            CompressionType::Zstd => Some(Self::Zstd),
         }
     }
 

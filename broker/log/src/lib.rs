@@ -2,8 +2,9 @@
 //!
 //! [`LogDir`] is one data directory: its lock, identity, clean-shutdown marker, checkpoints and partitions. [`Log`] is one
 //! partition in it. Record batches (v2) stay opaque on their way: [`batch`] reads their 61-byte header and checks their CRC.
-//! They are opened only where a record must be seen: offsets by time, the checks of a compacted topic, compaction. The log
-//! knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by them.
+//! They are opened only where a record must be seen (offsets by time, the checks of a compacted topic, compaction) or a
+//! topic wants another codec. The log knows neither leaders nor ISRs; it keeps leader epochs because truncation is decided by
+//! them.
 //!
 //! **What is true on disk.** The `.log` files are the truth; `.index`, `.timeindex` and `leader-epoch-checkpoint` are
 //! caches that are verified where they are used and rebuilt when they are missing or do not fit.
@@ -40,6 +41,7 @@ mod loss;
 mod producers;
 mod progress;
 mod read;
+mod recompress;
 mod records;
 mod recovery;
 mod retention;
@@ -57,8 +59,8 @@ pub use batch::{Batch, BatchError, BatchHeader, Batches};
 pub use build::record_batch;
 pub use cached::Wait;
 pub use check::{
-    Fetched, ProduceRules, ProduceSummary, check_fetched, stamp, stamp_append_time,
-    validate_produce,
+    Fetched, ProduceRules, ProduceSummary, check_fetched, refused_records, stamp,
+    stamp_append_time, validate_produce,
 };
 pub use codec::{Codec, RECORDS_BYTES_MAX};
 pub use compaction::{
@@ -78,6 +80,7 @@ pub use loss::{Loss, LossCause};
 pub use producers::{Admission, ProducerBatch, SnapshotError};
 pub use progress::RecoveryProgress;
 pub use read::{ColdRead, Looked, ReadRange};
+pub use recompress::recompressed;
 pub use records::{Record, Records, record_bytes};
 pub use recovery::Recovery;
 pub use retention::RetentionPlan;

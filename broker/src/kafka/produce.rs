@@ -5,11 +5,15 @@
 //! high watermark (acks=all). acks=0 has no answer; an error there closes the connection, as in Kafka, so that the
 //! client refreshes its metadata.
 
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use barnabas_log::{BatchHeader, stamp_append_time, validate_produce};
+use barnabas_log::{
+    BatchError, BatchHeader, ProduceRules, recompressed, refused_records, stamp_append_time,
+    validate_produce,
+};
 use barnabas_types::{Acks, BrokerId, Condition, LeaderEpoch, TopicName};
 use barnabas_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
@@ -32,6 +36,10 @@ use crate::view::View;
 const ZSTD_VERSION: i16 = 7;
 /// The codec's number in a batch.
 const ZSTD: i16 = 4;
+/// First version that tells which records were refused.
+const RECORD_ERRORS_VERSION: i16 = 8;
+/// Most records that one answer names: a compressed batch of a few bytes can hold millions.
+const RECORD_ERRORS_MAX: usize = 10_000;
 /// First version that tells who leads instead.
 const LEADER_HINT_VERSION: i16 = 10;
 
@@ -59,8 +67,9 @@ pub(super) fn handle(
         _ => Err(Condition::InvalidRequiredAcks),
     };
     let partitions = request.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
-    let append_times: AppendTimes = (0..partitions).map(|_| AtomicI64::new(-1)).collect();
-    let encode = encoder(context, request, append_times.clone());
+    let besides: Besides = (0..partitions).map(|_| Beside::default()).collect();
+    let encode = encoder(context, request, besides.clone());
+    let record_errors_left = Cell::new(RECORD_ERRORS_MAX);
     if partitions == 0 {
         let answer = encode(&[]);
         return Ok(Handled::Answered(if request.acks == 0 { Vec::new() } else { answer }));
@@ -79,7 +88,8 @@ pub(super) fn handle(
         for data in &topic.partition_data {
             let at = Place {
                 pending: &pending,
-                append_time: &append_times[index],
+                beside: &besides[index],
+                record_errors_left: &record_errors_left,
                 index,
                 version: context.version,
                 name: topic.name.as_str(),
@@ -127,13 +137,28 @@ pub(super) fn handle(
     Ok(Handled::Produce(ProduceWait { pending, deadline, partitions: waits, flush_deadlines }))
 }
 
-/// When the leader stamped the batch of each partition of a request (LogAppendTime), ms; -1 if it did not.
-type AppendTimes = Arc<[AtomicI64]>;
+/// What the answer says of a partition beside its result.
+struct Beside {
+    /// When the leader stamped the batch (LogAppendTime), ms; -1 if it did not.
+    append_time_ms: AtomicI64,
+    /// Records for which the batch was refused: their numbers in it, and why.
+    refused: OnceLock<Vec<(i32, BatchError)>>,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Self { append_time_ms: AtomicI64::new(-1), refused: OnceLock::new() }
+    }
+}
+
+type Besides = Arc<[Beside]>;
 
 /// One partition of a request.
 struct Place<'a> {
     pending: &'a Arc<PendingProduce>,
-    append_time: &'a AtomicI64,
+    beside: &'a Beside,
+    /// How many more records this answer may name.
+    record_errors_left: &'a Cell<usize>,
     index: usize,
     version: i16,
     name: &'a str,
@@ -159,19 +184,22 @@ impl Place<'_> {
         }
         let records =
             records.filter(|r| !r.is_empty()).ok_or(Condition::InvalidRecord("no record batch"))?;
-        let summary = validate_produce(records, &hosted.produce_rules(), unix_ms())
-            .map_err(|error| error.condition())?;
+        let (rules, now_ms) = (hosted.produce_rules(), unix_ms());
+        let mut summary = validate_produce(records, &rules, now_ms)
+            .map_err(|error| self.refused(error, records, &rules, now_ms))?;
         if self.version < ZSTD_VERSION
             && BatchHeader::parse(records).is_ok_and(|header| header.codec() == ZSTD)
         {
             return Err(Condition::UnsupportedCompressionType);
         }
+        let recompressed =
+            recompressed(records, &rules, &mut summary).map_err(|error| error.condition())?;
         // Stamping needs bytes of our own; the frame is shared with the decoded request.
         scratch.clear();
-        scratch.extend_from_slice(records);
+        scratch.extend_from_slice(recompressed.as_deref().unwrap_or(records));
         stamp_append_time(scratch, &summary).map_err(|error| error.condition())?;
         if let Some(append_time_ms) = summary.append_time_ms {
-            self.append_time.store(append_time_ms, Ordering::Relaxed);
+            self.beside.append_time_ms.store(append_time_ms, Ordering::Relaxed);
         }
         let mut after = Aftermath::default();
         let pending = (acks != Acks::None).then(|| (self.pending.clone(), self.index));
@@ -182,6 +210,27 @@ impl Place<'_> {
             AppendResult::Refused => Err(Condition::NotLeaderOrFollower),
             AppendResult::Handed | AppendResult::Silent => Ok(hosted),
         }
+    }
+
+    /// Why the batch is refused. If some of its records are to blame, the client is told which; a timestamp is named before a
+    /// missing key, as in Kafka.
+    fn refused(
+        &self,
+        error: BatchError,
+        records: &[u8],
+        rules: &ProduceRules,
+        now_ms: i64,
+    ) -> Condition {
+        if !error.is_of_records() || self.version < RECORD_ERRORS_VERSION {
+            return error.condition();
+        }
+        let left = self.record_errors_left.get();
+        let refused = refused_records(records, rules, now_ms, left);
+        self.record_errors_left.set(left - refused.len());
+        let timestamp = refused.iter().find(|r| matches!(r.1, BatchError::Timestamp { .. }));
+        let told = timestamp.map_or(error, |(_, error)| *error);
+        let _ = self.beside.refused.set(refused);
+        told.condition()
     }
 }
 
@@ -203,7 +252,7 @@ pub(super) fn find(node: &Node, topic: &str, partition: i32) -> Result<Arc<Hoste
 fn encoder(
     context: &RequestContext<'_>,
     request: &ProduceRequest,
-    append_times: AppendTimes,
+    besides: Besides,
 ) -> EncodeProduce {
     let topics: Vec<(String, Vec<i32>)> = request
         .topic_data
@@ -220,17 +269,16 @@ fn encoder(
     };
     let view = context.node.view.clone();
     Box::new(move |results| {
-        let mut results = results.iter().zip(append_times.iter());
+        let mut results = results.iter().zip(besides.iter());
         let mut response = ProduceResponse::default();
         let mut hinted = Vec::new();
         for (name, partitions) in &topics {
             let mut topic = TopicProduceResponse::default();
             topic.name = StrBytes::from(name.as_str());
             for index in partitions {
-                let (result, append_time) = results.next().unzip();
-                let result = result.and_then(Option::as_ref);
-                let append_time_ms = append_time.map_or(-1, |time| time.load(Ordering::Relaxed));
-                let mut entry = partition_response(*index, result, append_time_ms, version);
+                let Some((result, beside)) = results.next() else { break };
+                let result = result.as_ref();
+                let mut entry = partition_response(*index, result, beside, version);
                 if let Some((leader, epoch)) = hint(name, *index, result) {
                     tell_leader(&mut entry, leader, epoch);
                     hinted.push(leader);
@@ -271,7 +319,7 @@ fn endpoints(view: &View, hinted: Vec<BrokerId>) -> Vec<NodeEndpoint> {
 fn partition_response(
     index: i32,
     result: Option<&ProduceResult>,
-    append_time_ms: i64,
+    beside: &Beside,
     version: i16,
 ) -> PartitionProduceResponse {
     let mut partition = PartitionProduceResponse::default();
@@ -280,7 +328,7 @@ fn partition_response(
     match result {
         Some(Ok((base, log_start))) => {
             partition.base_offset = base.0;
-            partition.log_append_time_ms = append_time_ms;
+            partition.log_append_time_ms = beside.append_time_ms.load(Ordering::Relaxed);
             if version >= 5 {
                 partition.log_start_offset = log_start.0;
             }
@@ -288,12 +336,10 @@ fn partition_response(
         Some(Err(condition)) => {
             partition.error_code = error_code(condition);
             partition.base_offset = -1;
-            if version >= 8 {
+            if version >= RECORD_ERRORS_VERSION {
                 partition.error_message = Some(StrBytes::from(condition.to_string()));
-                if let Condition::InvalidRecord(_) | Condition::InvalidTimestamp { .. } = condition
-                {
-                    partition.record_errors.push(BatchIndexAndErrorMessage::default());
-                }
+                let refused = beside.refused.get().into_iter().flatten();
+                partition.record_errors = refused.map(record_error).collect();
             }
         }
         None => partition.error_code = -1,
@@ -301,10 +347,27 @@ fn partition_response(
     partition
 }
 
+fn record_error((number, error): &(i32, BatchError)) -> BatchIndexAndErrorMessage {
+    let mut entry = BatchIndexAndErrorMessage::default();
+    entry.batch_index = *number;
+    // What the bounds are is said once, for the batch.
+    let text = match error {
+        BatchError::Timestamp { found, .. } => {
+            StrBytes::from(format!("timestamp {found} is out of bounds"))
+        }
+        _ => StrBytes::from("it has no key, and the topic is compacted"),
+    };
+    entry.batch_index_error_message = Some(text);
+    entry
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barnabas_types::Offset;
+    use barnabas_log::testing::BatchBuilder;
+    use barnabas_types::{Offset, TopicConfig};
+    use tokio::io::AsyncReadExt as _;
+
     use barnabas_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 
     fn answer(
@@ -312,14 +375,14 @@ mod tests {
         result: &ProduceResult,
         append_time_ms: i64,
     ) -> PartitionProduceResponse {
+        let beside = Beside { append_time_ms: append_time_ms.into(), ..Beside::default() };
+        let refused = vec![(2, BatchError::Timestamp { found: 9, least: 1, most: 5 })];
+        if result.is_err() {
+            beside.refused.set(refused).unwrap();
+        }
         let mut topic = TopicProduceResponse::default();
         topic.name = "t".into();
-        topic.partition_responses.push(partition_response(
-            3,
-            Some(result),
-            append_time_ms,
-            version,
-        ));
+        topic.partition_responses.push(partition_response(3, Some(result), &beside, version));
         let mut response = ProduceResponse::default();
         response.responses.push(topic);
         reply(1, version, &response).unwrap_or_else(|error| panic!("{error}"));
@@ -345,8 +408,75 @@ mod tests {
             assert_eq!(refused.record_errors.len(), usize::from(version >= 8));
             if version >= 8 {
                 assert!(refused.error_message.unwrap().as_str().contains("[1, 5]"));
+                assert_eq!(refused.record_errors[0].batch_index, 2);
             }
         }
+    }
+
+    /// What the handler answers at version 8 to these batches for partitions 0, 1, ... of the compacted topic `t`.
+    async fn produced(batches: Vec<Vec<u8>>) -> Vec<PartitionProduceResponse> {
+        let (node, disk) = (crate::testing::node(), crate::testing::Disk::new());
+        let (out, mut client) = crate::testing::connection().await;
+        let mut topic = TopicProduceData::default();
+        topic.name = "t".into();
+        let compacted = barnabas_types::CleanupPolicy { delete: false, compact: true };
+        let config = TopicConfig { cleanup: compacted, ..TopicConfig::default() };
+        for (index, batch) in (0..).zip(batches) {
+            let hosted = disk.host(&node, crate::testing::tp("t", index));
+            crate::testing::state(&node, &hosted, crate::testing::push(1, 1, &[1]));
+            hosted.configure(node.now(), &config, &mut Aftermath::default());
+            let mut partition = PartitionProduceData::default();
+            (partition.index, partition.records) = (index, Some(batch.into()));
+            topic.partition_data.push(partition);
+        }
+        let mut request = ProduceRequest::default();
+        request.acks = 1;
+        request.topic_data.push(topic);
+        let (slot, version) = (out.reserve(), 8);
+        let context = RequestContext {
+            node: &node,
+            out: &out,
+            slot,
+            version,
+            correlation_id: 1,
+            client_id: None,
+        };
+        let mut flush = Flush::default();
+        handle(&context, &request, &mut flush).unwrap();
+        flush.run();
+        let length = client.read_i32().await.unwrap();
+        let mut frame = length.to_be_bytes().to_vec();
+        frame.resize(4 + usize::try_from(length).unwrap(), 0);
+        client.read_exact(&mut frame[4..]).await.unwrap();
+        let (_, answer) =
+            barnabas_wire::decode_response::<ProduceRequest>(version, frame.into()).unwrap();
+        answer.responses[0].partition_responses.clone()
+    }
+
+    #[tokio::test]
+    async fn a_client_is_told_which_records_are_to_blame() {
+        let good = || BatchBuilder::new().timestamp(unix_ms()).keyed(b"k", Some(b"v"));
+        let no_key = good().record(b"no key").keyed(b"k", None).record(b"no key").build();
+        let late = good().record(b"no key").timestamp(i64::MAX).keyed(b"k", None).build();
+        let answers = produced(vec![good().build(), no_key, late, b"garbage".to_vec()]).await;
+        let numbers = |answer: &PartitionProduceResponse| -> Vec<i32> {
+            answer.record_errors.iter().map(|record| record.batch_index).collect()
+        };
+        let told: Vec<_> = answers.iter().map(|a| (a.error_code, numbers(a))).collect();
+        assert_eq!(told, [(0, vec![]), (87, vec![1, 3]), (32, vec![1, 2]), (2, vec![])]);
+        let text = |text: &Option<StrBytes>| text.as_ref().unwrap().as_str().to_owned();
+        assert!(text(&answers[1].error_message).contains("key"));
+        assert!(text(&answers[1].record_errors[0].batch_index_error_message).contains("key"));
+        assert!(text(&answers[2].record_errors[1].batch_index_error_message).contains("out of"));
+    }
+
+    #[tokio::test]
+    async fn g1_one_answer_names_a_bounded_number_of_records() {
+        let most = i32::try_from(RECORD_ERRORS_MAX).unwrap();
+        let batch = (0..most - 1).fold(BatchBuilder::new(), |batch, _| batch.record(b"")).codec(4);
+        let answers = produced(vec![batch.clone().build(), batch.build()]).await;
+        assert_eq!(answers[0].record_errors.len(), RECORD_ERRORS_MAX - 1);
+        assert_eq!((answers[1].record_errors.len(), answers[1].error_code), (1, 87));
     }
 
     #[tokio::test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, BrokerImage, CleanupPolicy, ControllerEpoch, FlushMode, Incarnation,
-    LeaderEpoch, Moving, Partition, PartitionEpoch, PartitionState, Ratio, TimestampType,
-    TopicConfig, TopicImage, TopicName,
+    BrokerEpoch, BrokerId, BrokerImage, CleanupPolicy, CompressionType, ControllerEpoch, FlushMode,
+    Incarnation, LeaderEpoch, Moving, Partition, PartitionEpoch, PartitionState, Ratio,
+    TimestampType, TopicConfig, TopicImage, TopicName,
 };
 
 use super::{
@@ -102,6 +102,7 @@ impl From<&TopicConfig> for v1::TopicConfig {
             segment_index_bytes: value.segment_index_bytes,
             index_interval_bytes: value.index_interval_bytes,
             max_message_bytes: value.max_message_bytes,
+            compression_type: compression_number(value.compression_type),
             log_append_time: value.message_timestamp_type == TimestampType::LogAppendTime,
             message_timestamp_before_max_ms: value.message_timestamp_before_max_ms,
             message_timestamp_after_max_ms: value.message_timestamp_after_max_ms,
@@ -136,6 +137,7 @@ impl TryFrom<&v1::TopicConfig> for TopicConfig {
             segment_index_bytes: value.segment_index_bytes,
             index_interval_bytes: value.index_interval_bytes,
             max_message_bytes: value.max_message_bytes,
+            compression_type: compression_type(value.compression_type)?,
             message_timestamp_type: if value.log_append_time {
                 TimestampType::LogAppendTime
             } else {
@@ -152,6 +154,17 @@ impl TryFrom<&v1::TopicConfig> for TopicConfig {
             min_cleanable_dirty_ratio: Ratio::from_millionths(value.min_cleanable_dirty_ratio),
         })
     }
+}
+
+fn compression_number(of: CompressionType) -> u32 {
+    (0..).zip(CompressionType::NAMED).find(|(_, (_, named))| *named == of).map_or(0, |(n, _)| n)
+}
+
+fn compression_type(number: u32) -> Result<CompressionType, ConvertError> {
+    let index = usize::try_from(number).ok();
+    let named = index.and_then(|index| CompressionType::NAMED.get(index));
+    let unknown = || ConvertError::new("config.compression_type", "no such number");
+    named.map(|(_, of)| *of).ok_or_else(unknown)
 }
 
 impl v1::Partition {
@@ -305,7 +318,11 @@ mod tests {
             Partition { assigned_replicas: vec![BrokerId(1), BrokerId(2)], moving, state };
         let image = TopicImage {
             incarnation: Incarnation { topic_id: TopicId([8; 16]), czxid: 77 },
-            config: TopicConfig { min_insync_replicas: 2, ..TopicConfig::default() },
+            config: TopicConfig {
+                min_insync_replicas: 2,
+                compression_type: CompressionType::Zstd,
+                ..TopicConfig::default()
+            },
             overrides: BTreeMap::from([("min.insync.replicas".into(), "2".into())]),
             partitions: BTreeMap::from([(0, partition.clone()), (1, partition)]),
         };
@@ -321,7 +338,7 @@ mod tests {
     #[test]
     fn hostile_topics_are_refused_by_field() {
         type Change = fn(&mut v1::Topic);
-        let changes: [(&str, Change); 10] = [
+        let changes: [(&str, Change); 11] = [
             ("topic.name", |t| t.name = "../x".into()),
             ("topic.incarnation", |t| t.incarnation = None),
             ("incarnation.topic_id", |t| t.incarnation.as_mut().unwrap().topic_id = vec![1; 15]),
@@ -331,6 +348,7 @@ mod tests {
             ("partition.adding_replicas", |t| t.partitions[0].adding_replicas = vec![3]),
             ("partition.removing_replicas", |t| t.partitions[0].removing_replicas = vec![1, 1]),
             ("leader", |t| t.partitions[0].state.as_mut().unwrap().leader = -2),
+            ("config.compression_type", |t| t.config.as_mut().unwrap().compression_type = 6),
             ("config.min_insync_replicas", |t| t.config.as_mut().unwrap().min_insync_replicas = 0),
         ];
         for (field, change) in changes {

@@ -47,6 +47,36 @@ pub enum TimestampType {
     LogAppendTime,
 }
 
+/// How the leader stores a producer's batches (`compression.type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum CompressionType {
+    /// As they come.
+    #[default]
+    Producer,
+    /// Not compressed.
+    Uncompressed,
+    /// In gzip.
+    Gzip,
+    /// In snappy.
+    Snappy,
+    /// In lz4.
+    Lz4,
+    /// In zstd.
+    Zstd,
+}
+
+impl CompressionType {
+    /// All of them with Kafka's names; the order is that of their numbers in messages, from 0.
+    pub const NAMED: [(&str, Self); 6] = [
+        ("producer", Self::Producer),
+        ("uncompressed", Self::Uncompressed),
+        ("gzip", Self::Gzip),
+        ("snappy", Self::Snappy),
+        ("lz4", Self::Lz4),
+        ("zstd", Self::Zstd),
+    ];
+}
+
 /// A share from 0 to 1, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Ratio(u32);
@@ -100,6 +130,8 @@ pub struct TopicConfig {
     pub index_interval_bytes: u32,
     /// `max.message.bytes`: the largest record batch taken from a producer.
     pub max_message_bytes: u32,
+    /// `compression.type`.
+    pub compression_type: CompressionType,
     /// `message.timestamp.type`.
     pub message_timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms`: how far a producer's timestamp may lie behind the leader's clock (KIP-937).
@@ -139,6 +171,7 @@ impl Default for TopicConfig {
             segment_index_bytes: 10 * 1024 * 1024,
             index_interval_bytes: 4096,
             max_message_bytes: 1024 * 1024 + 12,
+            compression_type: CompressionType::Producer,
             message_timestamp_type: TimestampType::CreateTime,
             message_timestamp_before_max_ms: i64::MAX,
             message_timestamp_after_max_ms: HOUR_MS,

@@ -22,8 +22,9 @@ pub use ids::{
     Offset, PartitionEpoch, TopicId,
 };
 pub use image::{
-    Acks, BrokerImage, CleanupPolicy, ClusterDelta, ClusterImage, FailedByBroker, FailedReplicas,
-    FlushMode, Partition, PartitionState, Ratio, TimestampType, TopicConfig, TopicImage,
+    Acks, BrokerImage, CleanupPolicy, ClusterDelta, ClusterImage, CompressionType, FailedByBroker,
+    FailedReplicas, FlushMode, Partition, PartitionState, Ratio, TimestampType, TopicConfig,
+    TopicImage,
 };
 pub use leader_epochs::{EpochStart, LeaderEpochs};
 pub use names::{InvalidTopicName, TopicName, TopicPartition};

@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn what_is_not_named_stays_unless_all_is_replaced() {
-        let stored = [("retention.ms", "5"), ("flush.mode", "async"), ("compression.type", "gzip")];
+        let stored = [("retention.ms", "5"), ("flush.mode", "async"), ("preallocate", "true")];
         let changes = [to("flush.mode", " sync "), delete("retention.ms")];
         let (overrides, config) = alter(&stored, false, &changes).unwrap();
-        assert_eq!(overrides, map(&[("flush.mode", "sync"), ("compression.type", "gzip")]));
+        assert_eq!(overrides, map(&[("flush.mode", "sync"), ("preallocate", "true")]));
         assert_eq!(config.flush_mode, FlushMode::Sync);
         assert_eq!(config.retention_ms, TopicConfig::default().retention_ms);
         let (overrides, _) = alter(&stored, true, &changes[..1]).unwrap();

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 pub use alter::{SettingChange, altered};
 
 use crate::broker_settings::OWN_SETTINGS;
-use crate::{CleanupPolicy, Condition, FlushMode, Ratio, TimestampType, TopicConfig, nearest};
+use crate::{
+    CleanupPolicy, CompressionType, Condition, FlushMode, Ratio, TimestampType, TopicConfig,
+    nearest,
+};
 
 /// One setting of a topic.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +71,7 @@ enum Field<'a> {
     Int(&'a mut u32, u32),
     Long(&'a mut i64, i64),
     Switch(&'a mut bool),
+    Compression(&'a mut CompressionType),
     Flush(&'a mut FlushMode),
     Timestamps(&'a mut TimestampType),
     Cleanup(&'a mut CleanupPolicy),
@@ -88,6 +92,7 @@ macro_rules! settings {
 
 settings! {
     "cleanup.policy", "log.cleanup.policy", Cleanup(cleanup), "what becomes of old records: their segments are deleted, or only the last record of each key is kept";
+    "compression.type", "compression.type", Compression(compression_type), "how batches are stored: as their producers compressed them, or compressed anew by the leader";
     "delete.retention.ms", "log.cleaner.delete.retention.ms", Long(delete_retention_ms, 0), "how long a tombstone stays readable in a compacted log";
     "flush.messages", "log.flush.interval.messages", Long(flush_messages, 1), "a log is flushed when so many records are not";
     "flush.mode", "log.flush.mode", Flush(flush_mode), "async: a record counts once written; sync: only once flushed";
@@ -147,7 +152,7 @@ impl Setting {
             Field::Int(..) => Kind::Int,
             Field::Long(..) => Kind::Long,
             Field::Switch(_) => Kind::Boolean,
-            Field::Flush(_) | Field::Timestamps(_) => Kind::String,
+            Field::Compression(_) | Field::Flush(_) | Field::Timestamps(_) => Kind::String,
             Field::Cleanup(_) => Kind::List,
             Field::Share(_) => Kind::Double,
         }
@@ -174,6 +179,10 @@ impl Field<'_> {
                 "false" => assign(to, false),
                 _ => false,
             },
+            Self::Compression(to) => {
+                let named = CompressionType::NAMED.iter().find(|(name, _)| *name == value);
+                named.is_some_and(|(_, found)| assign(to, *found))
+            }
             Self::Flush(to) => match value.to_ascii_lowercase().as_str() {
                 "async" => assign(to, FlushMode::Async),
                 "sync" => assign(to, FlushMode::Sync),
@@ -210,6 +219,10 @@ impl Field<'_> {
             Self::Int(n, _) => n.to_string(),
             Self::Long(n, _) => n.to_string(),
             Self::Switch(on) => on.to_string(),
+            Self::Compression(of) => {
+                let named = CompressionType::NAMED.iter().find(|(_, found)| found == *of);
+                named.map_or_else(String::new, |(name, _)| (*name).to_owned())
+            }
             Self::Flush(FlushMode::Async) => "async".to_owned(),
             Self::Flush(FlushMode::Sync) => "sync".to_owned(),
             Self::Timestamps(TimestampType::CreateTime) => "CreateTime".to_owned(),
@@ -230,6 +243,10 @@ impl Field<'_> {
             Self::Int(_, least) => format!("a whole number from {least} to {}", i32::MAX),
             Self::Long(_, least) => format!("a whole number from {least} to {}", i64::MAX),
             Self::Switch(_) => "true or false".to_owned(),
+            Self::Compression(_) => {
+                let names = CompressionType::NAMED.map(|(name, _)| name);
+                format!("one of {}", names.join(", "))
+            }
             Self::Flush(_) => "async or sync".to_owned(),
             Self::Timestamps(_) => "CreateTime or LogAppendTime".to_owned(),
             Self::Cleanup(_) => "delete, compact, or compact,delete".to_owned(),
@@ -373,6 +390,7 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_read_back() {
         let config = TopicConfig {
+            compression_type: CompressionType::Lz4,
             flush_mode: FlushMode::Sync,
             cleanup: CleanupPolicy { delete: false, compact: true },
             min_cleanable_dirty_ratio: Ratio::from_millionths(123_456),
@@ -413,6 +431,7 @@ mod tests {
             ("segment.bytes", "2147483648"),
             ("max.message.bytes", "-1"),
             ("unclean.leader.election.enable", "yes"),
+            ("compression.type", "Gzip"),
             ("flush.mode", "often"),
             ("flush.messages", "0"),
             ("cleanup.policy", ""),
@@ -433,11 +452,8 @@ mod tests {
 
     #[test]
     fn stored_settings_of_kafka_are_skipped_and_bad_ones_named() {
-        let stored = map(&[
-            ("compression.type", "producer"),
-            ("segment.bytes", "x"),
-            ("min.insync.replicas", "3"),
-        ]);
+        let stored =
+            map(&[("preallocate", "true"), ("segment.bytes", "x"), ("min.insync.replicas", "3")]);
         let (config, refused) = tolerant(Naming::Topic, &TopicConfig::default(), &stored);
         assert_eq!(config.min_insync_replicas, 3);
         assert_eq!(refused.len(), 1);
