@@ -39,18 +39,19 @@ crate_source() {
     touch "$source.get/src/lib.rs"
     (cd "$source.get" && cargo vendor --quiet vendor >/dev/null) || not_run "cargo cannot fetch $1 $2"
     mv "$source.get/vendor/$1" "$source"
-    rm -rf "$source.get" "$source/.cargo-checksum.json"
+    # Built by the compiler that is here, whichever its developers use.
+    rm -rf "$source.get" "$source/.cargo-checksum.json" "$source/rust-toolchain" "$source/rust-toolchain.toml"
     touch "$source/complete"
 }
 
-# checkout NAME URL: a clone of a repository, from $CONFORMANCE_GIT_<NAME> if that is set, in $source
+# checkout NAME URL [REF]: a clone of a repository, at a branch or tag, from $CONFORMANCE_GIT_<NAME> if that is set, in $source
 checkout() {
     local from=CONFORMANCE_GIT_${1^^}
     from=${from//-/_}
-    source=$CACHE/git-$1
+    source=$CACHE/git-$1${3:+-$3}
     [ -f "$source/.complete" ] && return
     rm -rf "$source"
-    GIT_TERMINAL_PROMPT=0 timeout 300 git clone --quiet --depth 1 "${!from:-$2}" "$source" ||
+    GIT_TERMINAL_PROMPT=0 timeout 300 git clone --quiet --depth 1 ${3:+--branch "$3"} "${!from:-$2}" "$source" ||
         not_run "cannot clone $1 from ${!from:-$2}; set $from to a copy of it"
     touch "$source/.complete"
 }
