@@ -134,6 +134,8 @@ pub enum Action {
         /// Whose.
         broker: Ix,
     },
+    /// An operator is shown that nobody leads.
+    Show,
     /// An operator elects uncleanly.
     ElectUncleanly,
 }
@@ -189,6 +191,9 @@ impl Protocol {
         }
         if spent.unclean < row.unclean_elections && w.node.leader.is_none() {
             out.push(Action::ElectUncleanly);
+            if row.shown_earlier {
+                out.push(Action::Show);
+            }
         }
     }
 
@@ -375,6 +380,7 @@ impl Protocol {
             Action::ReportFailed { term, broker } => self.report_failed(w, term, broker),
             Action::SwitchToSync => self.switch_to_sync(w),
             Action::Acknowledge { term, broker } => self.acknowledge(w, term, broker),
+            Action::Show => self.show(w),
             Action::ElectUncleanly => self.elect_uncleanly(w),
         }
     }

@@ -80,6 +80,13 @@ impl Broker {
         }
     }
 
+    /// Whether it follows in this epoch.
+    #[must_use]
+    pub fn follows_in(&self, epoch: i32) -> bool {
+        let role = self.replica.as_ref().map(Replica::role);
+        matches!(role, Some(Role::Follower { leader_epoch, .. }) if leader_epoch.0 == epoch)
+    }
+
     /// Whether its replica serves nothing since a sync of its log failed (R38).
     #[must_use]
     pub fn is_fenced(&self) -> bool {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::action::Action;
+use crate::mutation::Planted;
 use crate::properties::{self, is_lost};
 use crate::protocol::Protocol;
 use crate::reached::Reached;
@@ -49,7 +50,7 @@ impl Model for Exploration {
                 }),)*]
             };
         }
-        let mut all = invariants!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        let mut all = invariants!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17);
         let only = self.protocol.row.only.map(|index| properties::ALL[index].0);
         all.retain(|p| only.is_none_or(|name| p.name == name));
         all.push(Property::always("is looked at", |m: &Self, w| {
@@ -65,6 +66,8 @@ impl Model for Exploration {
 pub struct Finding {
     /// Distinct worlds.
     pub worlds: usize,
+    /// Actions that were tried and changed something, most of them towards worlds that were known.
+    pub steps: usize,
     /// Longest shortest way to one.
     pub depth: usize,
     /// What was come across.
@@ -92,25 +95,52 @@ impl Finding {
 /// Explores everything under a row, until it is exhausted or an invariant breaks.
 #[must_use]
 pub fn explore(row: Row, threads: usize) -> Finding {
-    run(Exploration { protocol: Protocol::new(row), loss_only: false }, threads)
+    run(Exploration { protocol: Protocol::new(row), loss_only: false }, threads, None)
+}
+
+/// Looks for a planted bug in its row.
+///
+/// # Errors
+/// It is not found; or the row breaks without it too, within as many steps, so that a bug that is found there proves nothing.
+pub fn find(planted: &Planted, threads: usize) -> Result<Finding, String> {
+    let &(bug, name, words) = planted;
+    let sound = Row::read(words)?;
+    let found = explore(Row { mutation: Some(bug), ..sound }, threads);
+    if found.holds() {
+        return Err(format!("'{name}' is not found in {} worlds of {words}", found.worlds));
+    }
+    let model = Exploration { protocol: Protocol::new(sound), loss_only: false };
+    let without = run(model, threads, Some(found.steps));
+    match without.broken.first() {
+        Some((invariant, way)) => {
+            Err(format!("{words}: '{invariant}' breaks without '{name}' too: {way:?}"))
+        }
+        None => Ok(found),
+    }
 }
 
 /// Looks for a lost record under a row.
 #[must_use]
 pub fn find_loss(row: Row, threads: usize) -> Finding {
-    run(Exploration { protocol: Protocol::new(row), loss_only: true }, threads)
+    run(Exploration { protocol: Protocol::new(row), loss_only: true }, threads, None)
 }
 
-fn run(model: Exploration, threads: usize) -> Finding {
+/// Ends after about `steps_max`, if that is given.
+fn run(model: Exploration, threads: usize, steps_max: Option<usize>) -> Finding {
     let begun = Instant::now();
     let protocol = model.protocol.clone();
     let checker = model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
+    let checker = match steps_max {
+        Some(steps) => checker.target_state_count(steps),
+        None => checker,
+    };
     let checker = checker.spawn_bfs().join();
     let broken = checker.discoveries().into_iter();
     let mut broken: Vec<_> = broken.map(|(name, path)| (name, path.into_actions())).collect();
     broken.sort_by_key(|(_, way)| way.len());
     Finding {
         worlds: checker.unique_state_count(),
+        steps: checker.state_count(),
         depth: checker.max_depth(),
         reached: protocol.coverage().words(),
         broken,

@@ -15,6 +15,7 @@ pub mod mutation;
 mod mutations;
 pub mod net;
 pub mod node;
+mod openings;
 mod operator;
 mod planted;
 mod planted_moves;
@@ -31,7 +32,7 @@ mod terms;
 pub mod world;
 mod writes;
 
-pub use check::{Finding, explore, find_loss};
+pub use check::{Finding, explore, find, find_loss};
 pub use mutation::Mutation;
 pub use protocol::Protocol;
 pub use row::Row;

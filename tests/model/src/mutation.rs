@@ -5,7 +5,6 @@
 //! way to the store, or count what it did not.
 
 use crate::mutations;
-pub use crate::mutations::ON_DEMAND;
 
 /// A bug, its name, and the words of a row in which it is found.
 pub type Planted = (Mutation, &'static str, &'static str);
@@ -81,6 +80,10 @@ pub enum Mutation {
     FinishEarly,
     /// The leader epoch stays when replicas leave and the leader does not (against R20).
     FinishKeepsEpoch,
+    /// Replicas that a move removes leave when it begins (against R19).
+    LeaversLeaveAtOnce,
+    /// A partition may be moved to fewer replicas than `min.insync.replicas` (against R23).
+    MoveBelowMinInsync,
     /// A replica that is being added and no longer wanted leaves at once (against R21).
     NewcomerDroppedAtOnce,
     /// The same, if it is not in the ISR.
@@ -99,6 +102,8 @@ pub enum Mutation {
     RecoveryOverTarget,
     /// A replica reports its log without having accepted the leaderless state (against R8).
     ReportUnfenced,
+    /// An operator's unclean election is not bound to the version that the operator was shown (against R39).
+    UncleanOfAnyVersion,
     /// A report counts in every leaderless spell of the same incarnation of a broker (against R8).
     ReportOfAnyEpoch,
     /// A drain does not wait until enough others are in the ISR (against R26).

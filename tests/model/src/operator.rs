@@ -7,6 +7,7 @@ use barnabas_controller_core::{
 use barnabas_types::topic_config::SettingChange;
 use barnabas_types::{BrokerEpoch, ConfigEntity, PartitionEpoch};
 
+use crate::mutation::Mutation;
 use crate::node::{Mask, brokers_in, incarnation};
 use crate::planted::Twist;
 use crate::protocol::Protocol;
@@ -56,12 +57,23 @@ impl Protocol {
         Some(())
     }
 
-    /// An operator, who was shown the partition as it is, wants it led whatever is lost (R39).
+    /// An operator is shown the partition as it is.
+    pub(crate) fn show(&self, w: &mut World) -> Option<()> {
+        let image = w.terms[w.present_term()].controller.image();
+        let state = &image.topics.get(&partition().topic)?.partitions.get(&0)?.state;
+        w.shown = Some((state.leader_epoch.0 as u8, state.partition_epoch.0 as u8));
+        Some(())
+    }
+
+    /// An operator wants the partition led, whatever is lost of what there was when it was shown to him (R39).
     pub(crate) fn elect_uncleanly(&self, w: &mut World) -> Option<()> {
+        if !self.row.shown_earlier {
+            self.show(w)?;
+        }
         let k = w.present_term();
-        let image = w.terms[k].controller.image();
-        let shown = image.topics.get(&partition().topic)?.partitions.get(&0)?;
-        let expected = Some(PartitionEpoch(shown.state.partition_epoch.0));
+        let (shown_epoch, shown_version) = w.shown.take()?;
+        let bound = !self.breaks(Mutation::UncleanOfAnyVersion);
+        let expected = bound.then_some(PartitionEpoch(i32::from(shown_version)));
         let member = |b: &Ix| w.node.isr[*b] != 0;
         let back = |b: &Ix| w.registered[*b].is_some_and(|r| !r.tail_lost);
         let race = (0..crate::world::BROKERS).any(|b| member(&b) && back(&b));
@@ -79,9 +91,7 @@ impl Protocol {
             self.reach(Reached::UncleanRace);
         }
         w.spent.unclean += 1;
-        w.history.lossy = true;
-        w.history.promised_from = w.node.leader_epoch;
-        w.history.acked = 0;
+        w.history.give_up_before(shown_epoch + 1);
         (w.history.seen, w.history.visible) = Default::default();
         Some(())
     }

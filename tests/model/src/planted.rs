@@ -123,8 +123,9 @@ impl Protocol {
 
     /// What the controller takes for `min.insync.replicas`.
     pub(crate) fn min_insync_of_controller(&self) -> u32 {
-        let waits = !self.breaks(Mutation::DrainWithoutWait);
-        if waits { u32::from(self.row.min_insync) } else { 1 }
+        let ignored = [Mutation::DrainWithoutWait, Mutation::MoveBelowMinInsync];
+        let ignored = self.row.mutation.is_some_and(|m| ignored.contains(&m));
+        if ignored { 1 } else { u32::from(self.row.min_insync) }
     }
 
     pub(crate) fn elects_uncleanly(&self) -> bool {

@@ -24,13 +24,18 @@ impl Protocol {
                     node.leader_epoch = before.leader_epoch + 1;
                 }
             }
+            Some(Mutation::LeaversLeaveAtOnce) if !before.assigned.moves() => {
+                let leavers = node.assigned.removing;
+                leave(&before, &mut node, leavers);
+            }
             Some(Mutation::FinishKeepsEpoch) if ends && node.leader == before.leader => {
                 node.leader_epoch = before.leader_epoch;
             }
-            Some(Mutation::NewcomerDroppedAtOnce) => drop_newcomers(&before, &mut node, 0),
-            Some(Mutation::NewcomerOutsideIsrDropped) => {
-                let members = node.members();
-                drop_newcomers(&before, &mut node, members);
+            Some(Mutation::NewcomerDroppedAtOnce | Mutation::NewcomerOutsideIsrDropped) => {
+                let unwanted = node.assigned.adding & node.assigned.removing;
+                let spares = self.breaks(Mutation::NewcomerOutsideIsrDropped);
+                let spared = if spares { node.members() } else { 0 };
+                leave(&before, &mut node, unwanted & !spared);
             }
             Some(Mutation::MoveEndsInTwoWrites) if ends => {
                 node.assigned = before.assigned;
@@ -177,15 +182,14 @@ fn keep_only(node: &mut Node, members: Mask) {
     node.leader = node.leader.filter(leads).or(Some(members.trailing_zeros() as u8));
 }
 
-/// Whoever was being added and is not wanted any more leaves at once, but for `spared`.
-fn drop_newcomers(before: &Node, node: &mut Node, spared: Mask) {
-    let unwanted = node.assigned.adding & node.assigned.removing & !spared;
-    let rest = node.members() & !unwanted;
-    if unwanted == 0 || rest == 0 {
+/// These leave the assignment and the ISR at once, unless nobody would be left there.
+fn leave(before: &Node, node: &mut Node, leavers: Mask) {
+    let rest = node.members() & !leavers;
+    if leavers == 0 || rest == 0 {
         return;
     }
     let mut assignment = node.assigned.assignment();
-    let dropped: Vec<_> = brokers_in(unwanted).map(crate::world::id_of).collect();
+    let dropped: Vec<_> = brokers_in(leavers).map(crate::world::id_of).collect();
     assignment.replicas.retain(|b| !dropped.contains(b));
     assignment.moving.adding.retain(|b| !dropped.contains(b));
     assignment.moving.removing.retain(|b| !dropped.contains(b));
@@ -193,7 +197,7 @@ fn drop_newcomers(before: &Node, node: &mut Node, spared: Mask) {
     if node.leader.is_some() {
         keep_only(node, rest);
     } else {
-        for b in brokers_in(unwanted) {
+        for b in brokers_in(leavers) {
             node.isr[b] = 0;
         }
     }

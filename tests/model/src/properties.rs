@@ -1,16 +1,16 @@
 //! The invariants of a world, one pure function each.
 
-use barnabas_types::invariants;
+use barnabas_types::{BrokerEpoch, BrokerId, invariants};
 
 use crate::broker::{Broker, Stopping};
 use crate::protocol::Protocol;
-use crate::world::{BROKERS, History, RECORDS_MAX, World, id_of};
+use crate::world::{BROKERS, History, RECORDS_MAX, World, id_of, ix_of};
 
 /// A property: its name, and whether it holds.
 pub type Invariant = (&'static str, fn(&Protocol, &World) -> bool);
 
 /// All of them.
-pub const ALL: [Invariant; 17] = [
+pub const ALL: [Invariant; 18] = [
     ("assertions of the cores", |_, w| !w.broken),
     ("I6 acked stays", i6_acked_stays),
     ("I1 one leader", i1_one_leader),
@@ -19,6 +19,7 @@ pub const ALL: [Invariant; 17] = [
     ("I4 HW monotone", i4_hw_monotone),
     ("V visible stays", visible_stays),
     ("I7 committed ISR within the maximal one", i7_maximal_isr),
+    ("CS counted stays", counted_stays),
     ("I8 ISR within the assignment", i8_members),
     ("I3 offsets in order", i3_offsets),
     ("E ISR members have a directory", e_members_have_directories),
@@ -119,6 +120,20 @@ fn i7_maximal_isr(_: &Protocol, w: &World) -> bool {
     leading.filter_map(|(b, _)| b.replica.as_ref()).all(|replica| {
         let maximal = replica.maximal_isr();
         (0..BROKERS).all(|b| w.node.isr[b] == 0 || maximal.contains(&id_of(b)))
+    })
+}
+
+/// A counted member of the ISR that follows in its leader's epoch has everything below the leader's HW (R10, R15, R31). Who
+/// has come back since under another broker epoch is not counted for what it had.
+fn counted_stays(_: &Protocol, w: &World) -> bool {
+    leaders(w).all(|(leader, led)| {
+        let Some(replica) = &leader.replica else { return true };
+        let has_all = |(id, entry): &(BrokerId, BrokerEpoch)| {
+            let member = &w.brokers[ix_of(*id)];
+            let same = i64::from(member.epoch) == entry.0 && member.life() == leader.life();
+            !same || !member.follows_in(led) || member.log_end() >= leader.high_watermark()
+        };
+        replica.isr().iter().all(has_all)
     })
 }
 

@@ -6,7 +6,6 @@ use barnabas_replica::Replica;
 use barnabas_simulator::disk::Directory;
 use barnabas_types::{FlushMode, LeaderEpoch, PartitionEpoch};
 
-use crate::action::Action;
 use crate::broker::{Broker, Planted, Stopping};
 use crate::mutation::Mutation;
 use crate::node::{Assigned, Node, Registration, incarnation};
@@ -44,7 +43,7 @@ impl Protocol {
         self.row.breaks(mutation)
     }
 
-    /// Everybody is up, the first broker of the ISR leads in epoch 0, and all know it.
+    /// Everybody is up, the first broker of the ISR leads in epoch 0, and all know it; then come the row's openings.
     #[must_use]
     pub fn first(&self) -> World {
         let of = |b: usize| b as u8 + 1;
@@ -75,6 +74,7 @@ impl Protocol {
             pushes: Vec::new(),
             proposals: Vec::new(),
             messages: Vec::new(),
+            shown: None,
             stop_requests: [0; BROKERS],
             history: History::default(),
             spent: Spent::default(),
@@ -87,22 +87,7 @@ impl Protocol {
             assert!(taken.is_some(), "the first pushes arrive");
         }
         self.settle(&mut world);
-        if self.row.begun { self.begin(world) } else { world }
-    }
-
-    /// The first wish of the operator, and everybody knows of it.
-    fn begin(&self, mut world: World) -> World {
-        let switches = self.row.switches > 0;
-        let wish = if switches { Action::SwitchToSync } else { Action::Reassign(self.row.target) };
-        let mut due = vec![wish];
-        while let Some(action) = due.pop() {
-            if let Some(next) = self.next(&world, action) {
-                world = next;
-                due = (0..BROKERS).map(|broker| Action::Acknowledge { term: 0, broker }).collect();
-                due.extend(world.pushes.iter().map(|push| Action::Push(*push)));
-            }
-        }
-        world
+        self.opened(world)
     }
 
     /// After an action: what clients see of it is noted, and what can have no effect any more is forgotten.

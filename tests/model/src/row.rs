@@ -6,6 +6,23 @@ use crate::mutation::Mutation;
 use crate::properties::{self, Invariant};
 use crate::world::BROKERS;
 
+/// How far an operator's first wish has come when a row begins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Begun {
+    /// `begun=0`: nobody has asked yet.
+    Nothing,
+    /// `begun=1`: everybody knows of it.
+    Known,
+    /// `begun=2`: who is being added is in the ISR too.
+    Joined,
+    /// `begun=3`: and was there when a record was acknowledged, and is not any more.
+    Left,
+}
+
+impl Begun {
+    const ALL: [Self; 4] = [Self::Nothing, Self::Known, Self::Joined, Self::Left];
+}
+
 /// Bounds and settings of one exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
@@ -71,8 +88,12 @@ pub struct Row {
     pub switches: u8,
     /// `uncl`: unclean elections by an operator.
     pub unclean_elections: u8,
-    /// `begun=1`: what an operator asks for (the move to `tgt`, or sync mode) has been asked for, and everybody knows it.
-    pub begun: bool,
+    /// `begun`: how far the operator's first wish (the move to `tgt`, or sync mode) has come when the row begins.
+    pub begun: Begun,
+    /// `fork=1`: the row begins when the second member of the first ISR leads, and the first follows it with a record of its own.
+    pub forked: bool,
+    /// `shown=1`: an operator who elects uncleanly may have been shown the partition as it was earlier.
+    pub shown_earlier: bool,
     /// `only=I6`: only the invariant of that name is asked about; by index.
     pub only: Option<usize>,
     /// `+name`: a rule is broken.
@@ -113,7 +134,9 @@ impl Row {
         failed_syncs: 0,
         switches: 0,
         unclean_elections: 0,
-        begun: false,
+        begun: Begun::Nothing,
+        forked: false,
+        shown_earlier: false,
         only: None,
         mutation: None,
     };
@@ -198,7 +221,9 @@ impl Row {
             "ret" => self.retentions = small,
             "ff" => self.failed_syncs = small,
             "set" => self.switches = small,
-            "begun" => self.begun = switch,
+            "begun" => self.begun = Begun::ALL.get(usize::from(small)).copied()?,
+            "fork" => self.forked = switch,
+            "shown" => self.shown_earlier = switch,
             "uncl" => self.unclean_elections = small,
             _ => return None,
         }

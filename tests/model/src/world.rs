@@ -112,6 +112,15 @@ pub struct History {
 }
 
 impl History {
+    /// Nothing is promised any more of what was acknowledged before this leader epoch.
+    pub(crate) fn give_up_before(&mut self, epoch: u8) {
+        self.lossy = true;
+        self.promised_from = epoch;
+        let stays = |n: &usize| self.records[*n].0 >= epoch;
+        let kept = (0..usize::from(self.produced)).filter(stays);
+        self.acked &= kept.fold(0, |mask, n| mask | 1 << n);
+    }
+
     /// The change to sync mode is acknowledged: what is acknowledged from now on is promised to survive every host crash.
     pub(crate) fn promise_sync(&mut self) {
         if !self.sync_promised {
@@ -183,6 +192,8 @@ pub struct World {
     pub proposals: Vec<Proposal>,
     /// Fetches and answers under way, ordered.
     pub messages: Vec<Message>,
+    /// The leaderless state that an operator was shown: leader epoch, partition epoch.
+    pub shown: Option<(u8, u8)>,
     /// The broker epoch under which each broker last asked to stop; 0: it waits for no answer.
     pub stop_requests: [u8; BROKERS],
     /// For the invariants.

@@ -69,6 +69,8 @@ pub enum Mutation {
     StopGrantedEarly,
     /// A move ends when some of its target is in the ISR (against R20).
     FinishEarly,
+    /// Replicas that a move removes leave when it begins (against R19).
+    LeaversLeaveAtOnce,
     /// A replica that is being added and no longer wanted leaves at once (against R21).
     NewcomerDroppedAtOnce,
     /// The leader epoch stays when replicas leave and the leader does not (against R20).
@@ -87,7 +89,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 40] = [
+    pub const ALL: [(&'static str, Mutation); 41] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -121,6 +123,7 @@ impl Mutation {
         ("drain-kept-by-id", Mutation::DrainKeptById),
         ("stop-granted-early", Mutation::StopGrantedEarly),
         ("finish-early", Mutation::FinishEarly),
+        ("leavers-leave-at-once", Mutation::LeaversLeaveAtOnce),
         ("newcomer-dropped-at-once", Mutation::NewcomerDroppedAtOnce),
         ("finish-keeps-epoch", Mutation::FinishKeepsEpoch),
         ("unclean-of-any-version", Mutation::UncleanOfAnyVersion),

@@ -62,6 +62,7 @@ planted! {
     r26_stops_that_are_granted_early_are_found: StopGrantedEarly within 300,
     r13_shrinks_that_count_at_once_are_found: ShrinkAtOnce within 300,
     r20_moves_that_end_early_are_found: FinishEarly within 100,
+    r19_leavers_that_leave_at_once_are_found: LeaversLeaveAtOnce within 100,
     r21_newcomers_dropped_at_once_are_found: NewcomerDroppedAtOnce within 300,
     r20_epochs_that_stay_when_replicas_leave_are_found: FinishKeepsEpoch within 100,
     r39_unclean_elections_of_any_version_are_found: UncleanOfAnyVersion within 3000,

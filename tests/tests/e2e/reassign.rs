@@ -245,3 +245,30 @@ async fn a_topic_grows_shrinks_and_a_move_is_cancelled() -> Outcome<()> {
     assert!(code == Some(1) && said.contains("no reassignment of topic 't'"), "{said}");
     Ok(())
 }
+
+/// Nobody could ever acknowledge a record at acks=all there; what the refusal advises helps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r23_a_move_to_fewer_replicas_than_min_insync_is_refused_and_changes_nothing() -> Outcome<()>
+{
+    let mut cluster = Cluster::start(Options { brokers: 3, ..options() }).await?;
+    let znodes = cluster.znodes().await?;
+    let configs = &[("min.insync.replicas", "2")];
+    let new = NewTopic { name: "t", partitions: PARTITIONS, replication_factor: 3, configs };
+    topic(&cluster, new).await?;
+    let before = topic_node(&znodes).await?;
+    let set = |factor: &'static str| {
+        ["topic", "set-replicas", "t", "--replication-factor", factor, "--wait"]
+    };
+    let (code, said) = command(&mut cluster, 1, &set("1")).await?;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 replicas are fewer than min.insync.replicas, 2"), "{said}");
+    assert_eq!(topic_node(&znodes).await?, before);
+    let (code, said) = command(&mut cluster, 2, &set("2")).await?;
+    assert_eq!(code, Some(0), "{said}");
+    let alter = ["topic", "alter", "t", "--config", "min.insync.replicas=1"];
+    let (code, said) = command(&mut cluster, 3, &alter).await?;
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = command(&mut cluster, 1, &set("1")).await?;
+    assert_eq!(code, Some(0), "{said}");
+    Ok(())
+}

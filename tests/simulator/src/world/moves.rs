@@ -1,7 +1,7 @@
 //! Moves of replicas (KIP-455): the operator who asks for them, the controller's write of both nodes, and what must hold of it.
 
 use barnabas_controller_core::{AssignmentWrite, ControllerEvent, Reassign, WriteOutcome};
-use barnabas_types::{Assignment, BrokerId, PartitionState, TopicPartition};
+use barnabas_types::{Assignment, BrokerId, Moving, PartitionState, TopicPartition};
 
 use super::term::request_id;
 use super::{World, id_of, ix_of};
@@ -231,6 +231,7 @@ impl World {
     fn misdecides(&self) -> bool {
         let planted = [
             Mutation::FinishEarly,
+            Mutation::LeaversLeaveAtOnce,
             Mutation::NewcomerDroppedAtOnce,
             Mutation::FinishKeepsEpoch,
             Mutation::MoveEndsInTwoWrites,
@@ -264,14 +265,12 @@ impl World {
         {
             state.leader_epoch = before.leader_epoch;
         }
-        if self.is_mutated(Mutation::NewcomerDroppedAtOnce) {
-            let unwanted: Vec<BrokerId> = assignment
-                .moving
-                .adding
-                .iter()
-                .copied()
-                .filter(|b| assignment.moving.removing.contains(b) && state.leader != Some(*b))
-                .collect();
+        let newcomers_only = self.is_mutated(Mutation::NewcomerDroppedAtOnce);
+        if newcomers_only || self.is_mutated(Mutation::LeaversLeaveAtOnce) {
+            let Moving { adding, removing, .. } = &assignment.moving;
+            let mut unwanted = removing.clone();
+            unwanted.retain(|b| !newcomers_only || adding.contains(b));
+            unwanted.retain(|b| state.leader != Some(*b));
             assignment.replicas.retain(|b| !unwanted.contains(b));
             assignment.moving.adding.retain(|b| !unwanted.contains(b));
             assignment.moving.removing.retain(|b| !unwanted.contains(b));
