@@ -22,8 +22,10 @@
 //! Logs: `tracing` targets `controller` and `state_change`; each line of the latter on a partition carries topic, partition,
 //! controller epoch, leader epoch and partition epoch as fields.
 
+mod dial;
 mod drive;
 mod error;
+mod follow;
 mod membership;
 mod open;
 mod service;
@@ -37,6 +39,7 @@ pub use barnabas_controller_core::{
 };
 pub use barnabas_proto::znode::BrokerNode;
 pub use error::Error;
+pub use follow::{PushStream, PushStreams};
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,

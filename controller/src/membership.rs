@@ -7,13 +7,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller_core::{Candidate, CandidateEffect, CandidateEvent, Defaults, SessionId};
 use barnabas_proto::znode::{BrokerNode, paths};
-use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, Now};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::dial::{Dialled, dial};
 use crate::drive::{self, Backoff};
 use crate::error::Error;
+use crate::follow;
 use crate::open::{Live, ensure_tree};
 use crate::service::Rebalance;
 use crate::term::{self, RunningTerm, TermHandle};
@@ -44,6 +46,8 @@ pub(crate) struct Setting<C: Connect> {
     pub(crate) registration: watch::Receiver<BrokerNode>,
     pub(crate) defaults: Defaults,
     pub(crate) rebalance: Option<Rebalance>,
+    /// `failover.suspicion.enable`.
+    pub(crate) suspicion: bool,
     pub(crate) membership: watch::Sender<Membership>,
     pub(crate) term: watch::Sender<Option<TermHandle>>,
     /// Told once, at the first registration or when it cannot be.
@@ -65,6 +69,9 @@ pub(crate) enum Asked {
     /// Let the registration say that the broker drains, or no longer does. Answered with its epoch; dropped unanswered while
     /// there is none, or while it is renewed.
     Draining(bool, oneshot::Sender<BrokerEpoch>),
+    /// This broker, which is said to be the controller, has no push stream here: see whether its process is gone. Dropped
+    /// when that is done.
+    LookForController(BrokerId, oneshot::Sender<()>),
 }
 
 /// What a task of the shell brings back.
@@ -75,7 +82,7 @@ enum Done<C: Connect> {
     Asked,
     /// The mark of a draining broker was written, or not.
     Marked,
-    /// The registration is watched, or is gone already.
+    /// The registration is watched, or is gone already; or the controller was looked for.
     Watched(Option<CandidateEvent>),
     /// A stranger holds our id; whether it can be reached, and how it presents itself.
     Stranger {
@@ -95,6 +102,8 @@ struct Shell<C: Connect> {
     registration: watch::Receiver<BrokerNode>,
     defaults: Defaults,
     rebalance: Option<Rebalance>,
+    suspicion: bool,
+    begun: Instant,
     membership: watch::Sender<Membership>,
     handle: watch::Sender<Option<TermHandle>>,
     term: Option<RunningTerm>,
@@ -120,6 +129,7 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         registration,
         defaults,
         rebalance,
+        suspicion,
         membership,
         term,
         started,
@@ -137,6 +147,8 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         registration,
         defaults,
         rebalance,
+        suspicion,
+        begun: Instant::now(),
         membership,
         handle: term,
         term: None,
@@ -481,6 +493,7 @@ impl<C: Connect> Shell<C> {
             client: client.clone(),
             defaults: self.defaults,
             rebalance: self.rebalance,
+            suspicion: self.suspicion,
         });
         self.handle.send_replace(Some(term.handle()));
         self.term = Some(term);
@@ -518,6 +531,20 @@ impl<C: Connect> Shell<C> {
         let Some((client, _)) = &self.live else { return };
         let (client, me) = (client.clone(), self.me);
         match asked {
+            Asked::LookForController(controller, done) => {
+                let (session, begun) = (client.session(), self.begun);
+                self.tasks.spawn(async move {
+                    let gone = follow::gone(&client, controller).await;
+                    if let Some(owner) = gone {
+                        tracing::warn!(target: "controller", broker = me.0, controller = controller.0, session = format!("{:#x}", owner.0), "the controller seems to be gone: its ports refuse connections");
+                    }
+                    let now = Now(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+                    drop(done);
+                    let suspected =
+                        |owner| CandidateEvent::ControllerSuspected { session, owner, now };
+                    Done::Watched(gone.map(suspected))
+                });
+            }
             Asked::ProducerIds(answer) => {
                 self.tasks.spawn(async move {
                     let _ = answer.send(drive::run(&client, TakeProducerIds::new(me)).await);
@@ -586,7 +613,6 @@ async fn look_at_stranger<C: Connect>(
     own_address: &str,
     event: Option<CandidateEvent>,
 ) -> Done<C> {
-    const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
     let mut stranger = (false, "unknown address".to_owned(), SessionId(0));
     if event.is_none() {
         let get = Request::Get { path: paths::broker(me), watch: false };
@@ -595,9 +621,7 @@ async fn look_at_stranger<C: Connect>(
             if let Ok(read) = BrokerNode::parse(me, &node.data) {
                 stranger.1 = format!("{}:{}", read.host, read.port);
                 let other = read.control_address != own_address;
-                let dial = tokio::net::TcpStream::connect(read.control_address);
-                stranger.0 =
-                    other && matches!(tokio::time::timeout(DIAL_TIMEOUT, dial).await, Ok(Ok(_)));
+                stranger.0 = other && dial(&read.control_address).await == Dialled::Accepted;
             }
         }
     }

@@ -9,6 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod corpus;
 pub mod demonstration;
+pub mod failover;
 pub mod kcat;
 pub mod ledger;
 pub mod load;

@@ -172,6 +172,12 @@ const BROKER: &[Row] = &[
         "how long it waits; a second signal ends the wait",
     ),
     (
+        "failover.suspicion.enable",
+        "true or false",
+        "true",
+        "whether a broker or controller whose ports refuse connections is replaced before its ZooKeeper session has ended",
+    ),
+    (
         "auto.create.topics.enable",
         "true or false",
         "true",

@@ -69,6 +69,8 @@ pub struct BrokerConfig {
     pub rebalance: Option<Rebalance>,
     /// `controlled.shutdown.max.wait.ms`, `None` without `controlled.shutdown.enable`.
     pub controlled_shutdown: Option<Duration>,
+    /// `failover.suspicion.enable`.
+    pub suspicion: bool,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: u64,
     /// `replica.fetch.wait.max.ms`.
@@ -166,6 +168,7 @@ impl BrokerConfig {
             topic,
             rebalance: rebalance(&s)?,
             controlled_shutdown: controlled_shutdown(&s)?,
+            suspicion: s.switch("failover.suspicion.enable")?,
             replica_lag_time_max_ms: s.number("replica.lag.time.max.ms", 100, hour)?,
             replica_fetch_wait_max_ms: s.number("replica.fetch.wait.max.ms", 1, 60_000)?,
             replica_fetch_max_bytes: s.number("replica.fetch.max.bytes", 1024, bytes)?,

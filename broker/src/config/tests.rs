@@ -53,7 +53,7 @@ fn every_key_is_read() {
          log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
          log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n\
          auto.leader.rebalance.enable: true\nleader.imbalance.check.interval.seconds: 12\n\
-         leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\n\
+         leader.imbalance.per.broker.percentage: 13\ncontrolled.shutdown.max.wait.ms: 14\nfailover.suspicion.enable: false\n\
          max.connections: 15\nmax.connections.per.ip: 16\nmax.connections.per.ip.overrides: [10.0.0.1:17, \"[::1]:18\"]\n\
          connections.max.idle.ms: 1900\nqueued.max.request.bytes: 2000000\n\
          group.initial.rebalance.delay.ms: 15\ngroup.min.session.timeout.ms: 16\ngroup.max.session.timeout.ms: 17\n\
@@ -89,6 +89,7 @@ fn every_key_is_read() {
             },
             rebalance: Some(Rebalance { every: Duration::from_secs(12), imbalance_percentage: 13 }),
             controlled_shutdown: Some(Duration::from_millis(14)),
+            suspicion: false,
             replica_lag_time_max_ms: 2000,
             replica_fetch_wait_max_ms: 100,
             replica_fetch_max_bytes: 2048,

@@ -3,9 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use barnabas_controller::PushStreams;
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::BrokerControl;
+use barnabas_types::ControllerEpoch;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -26,13 +28,14 @@ pub struct PushService {
     agent: AgentHandle,
     node: Arc<Node>,
     descriptions: Semaphore,
+    open: PushStreams,
 }
 
 impl PushService {
-    /// A service that hands updates to `agent`, and looks at the replicas of `node`.
+    /// A service that hands updates to `agent`, looks at the replicas of `node`, and counts the streams in `open`.
     #[must_use]
-    pub fn new(agent: AgentHandle, node: Arc<Node>) -> Self {
-        Self { agent, node, descriptions: Semaphore::new(DESCRIPTIONS_MAX) }
+    pub fn new(agent: AgentHandle, node: Arc<Node>, open: PushStreams) -> Self {
+        Self { agent, node, descriptions: Semaphore::new(DESCRIPTIONS_MAX), open }
     }
 }
 
@@ -46,9 +49,13 @@ impl BrokerControl for PushService {
     ) -> Result<Response<Self::PushStream>, Status> {
         let mut updates = request.into_inner();
         let (sender, receiver) = mpsc::channel(ACKS_MAX);
-        let agent = self.agent.clone();
+        let (agent, streams) = (self.agent.clone(), self.open.clone());
         tokio::spawn(async move {
+            let mut open = None;
             while let Ok(Some(update)) = updates.message().await {
+                // A stream is of one term: the controller begins another one with its next.
+                let epoch = ControllerEpoch(update.controller_epoch);
+                open.get_or_insert_with(|| streams.opened(epoch));
                 let answer = one(&agent, update).await;
                 let refused = answer.is_err();
                 if sender.send(answer).await.is_err() || refused {

@@ -185,8 +185,12 @@ async fn life(
         tokio::spawn(directory.clone().watch_space(config.storage.reserve_bytes));
     }
     let admin = AdminService::server(running.controller.clone(), controller, view);
-    let pushes = BrokerControlServer::new(PushService::new(agent.clone(), node.clone()))
-        .max_decoding_message_size(PUSH_BYTES_MAX);
+    let pushes = BrokerControlServer::new(PushService::new(
+        agent.clone(),
+        node.clone(),
+        running.pushes.clone(),
+    ))
+    .max_decoding_message_size(PUSH_BYTES_MAX);
     let services = Server::builder()
         .add_service(pushes)
         .add_service(ControllerControlService::server(running.controller.clone()))
@@ -280,6 +284,7 @@ fn zookeeper(config: &BrokerConfig, locked: &Locked) -> Config {
             topic: config.topic,
         },
         rebalance: config.rebalance,
+        suspicion: config.suspicion,
     }
 }
 

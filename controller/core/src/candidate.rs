@@ -1,10 +1,17 @@
 //! The candidate: session, registration and race for `/controller`, decided only from what ZooKeeper says in the present session.
 
-use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, Now};
 
 use crate::candidate_api::{
     CandidateEffect as Effect, CandidateEvent as Event, ControllerNode, RegistrationNode, SessionId,
 };
+use crate::limit::Limit;
+
+/// Most controllers that this process deposes within [`DEPOSITIONS_WINDOW_MS`] because they seem to be gone; beyond that their
+/// sessions are waited for.
+pub const DEPOSITIONS_MAX: u32 = 3;
+/// Time in which they are counted, in milliseconds.
+pub const DEPOSITIONS_WINDOW_MS: u64 = 60_000;
 
 /// What the candidate waits for. At most one request is under way; watches come by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +34,8 @@ enum Stage {
     Verifying,
     /// `ReadController` is under way.
     ReadingController,
+    /// `DeleteController` is under way: its owner seems to be gone, or is our own dead incarnation.
+    Deposing,
     /// `Race` is under way.
     Racing,
     /// Elected; `/controller` is watched.
@@ -61,6 +70,9 @@ struct Session {
     creating: bool,
     /// The wish came after that: it asks for the one after.
     anew_after: bool,
+    /// Who owned `/controller` when it was read last, and the version of `/controller_epoch` that its election wrote. `None`:
+    /// nobody, or an election came between the two reads, so that the version is not known.
+    followed: Option<(SessionId, i32)>,
 }
 
 /// Owns the session, the registration and the race. One per process, for its whole life.
@@ -70,13 +82,24 @@ pub struct Candidate {
     directory: DirectoryId,
     stage: Stage,
     session: Option<Session>,
+    /// Session of our earlier incarnation, of which the directory lock proved that it is dead.
+    predecessor: Option<SessionId>,
+    /// Controllers that were deposed because they seemed to be gone.
+    depositions: Limit,
 }
 
 impl Candidate {
     /// A candidate for broker `me`; `directory` is the id of its locked log directory.
     #[must_use]
     pub fn new(me: BrokerId, directory: DirectoryId) -> Self {
-        Self { me, directory, stage: Stage::Idle, session: None }
+        Self {
+            me,
+            directory,
+            stage: Stage::Idle,
+            session: None,
+            predecessor: None,
+            depositions: Limit::new(Now(0)),
+        }
     }
 
     /// Begins: asks for the first session. A second call does nothing.
@@ -115,6 +138,7 @@ impl Candidate {
             }
             Event::Reconnected { .. } => self.reconnected(effects),
             Event::ControllerChanged { .. } => self.controller_changed(effects),
+            Event::ControllerSuspected { owner, now, .. } => self.suspected(owner, now, effects),
             Event::Resigned { .. } => {
                 if session.term.is_some() {
                     // The shell has stopped already; said again so that no term can outlive this.
@@ -185,8 +209,14 @@ impl Candidate {
                     self.go(Stage::ReadingController, Effect::ReadController, effects);
                 }
             }
-            Event::ControllerRead { node, epoch, version, .. } => {
+            Event::ControllerRead { node, epoch, version, mzxid, .. } => {
+                let known = node.filter(|node| node.czxid == mzxid);
+                session.followed = known.map(|node| (node.owner, version));
                 self.controller_read(node, epoch, version, effects);
+            }
+            Event::ControllerDeleteTried { .. } => {
+                self.predecessor = None; // once: what did not help does not help again
+                self.go(Stage::ReadingController, Effect::ReadController, effects);
             }
             Event::RaceWon { epoch, version, .. } => {
                 self.elected(epoch, version, effects);
@@ -224,6 +254,7 @@ impl Candidate {
             anew: false,
             creating: false,
             anew_after: false,
+            followed: None,
         });
         self.go(Stage::Creating, Effect::CreateRegistration, effects);
     }
@@ -280,7 +311,11 @@ impl Candidate {
             }
             Stage::ReadingEpoch(_) => self.go(self.stage, Effect::ReadEpoch, effects),
             Stage::Verifying => self.verify(effects),
-            Stage::ReadingController | Stage::Racing | Stage::Elected | Stage::Following => {
+            Stage::ReadingController
+            | Stage::Deposing
+            | Stage::Racing
+            | Stage::Elected
+            | Stage::Following => {
                 self.go(Stage::ReadingController, Effect::ReadController, effects);
             }
         }
@@ -309,6 +344,22 @@ impl Candidate {
             Stage::ReadingController => session.changed = true,
             _ => {}
         }
+    }
+
+    /// Deletes `/controller` of an owner that seems to be gone, unless that happens too often. A controller that lives finds
+    /// itself deposed, as after any deletion, and whatever it writes after the next election is fenced.
+    fn suspected(&mut self, owner: SessionId, now: Now, effects: &mut Vec<Effect>) {
+        let Some(session) = &self.session else { return };
+        let rests = session.connected && self.stage == Stage::Following;
+        let Some((_, version)) = session.followed.filter(|f| rests && f.0 == owner) else { return };
+        if !self.depositions.take(now, DEPOSITIONS_MAX, DEPOSITIONS_WINDOW_MS) {
+            return; // its session ends by itself
+        }
+        effects.push(Effect::Note(format!(
+            "deleting /controller of session {:#x}: its owner seems to be gone",
+            owner.0
+        )));
+        self.go(Stage::Deposing, Effect::DeleteController { version }, effects);
     }
 
     fn registered(&mut self, epoch: BrokerEpoch, effects: &mut Vec<Effect>) {
@@ -343,6 +394,7 @@ impl Candidate {
                     "deleting the registration of this broker's earlier incarnation (epoch {})",
                     node.epoch
                 )));
+                self.predecessor = Some(node.owner);
                 let delete = Effect::DeleteRegistration { version: node.version };
                 self.go(Stage::Deleting, delete, effects);
             }
@@ -370,6 +422,13 @@ impl Candidate {
         match node {
             Some(node) if node.owner == session.id => {
                 return self.own_node(epoch, version, again, effects);
+            }
+            Some(node) if Some(node.owner) == self.predecessor && session.followed.is_some() => {
+                self.end_term(effects);
+                effects.push(Effect::Note(
+                    "deleting /controller of this broker's earlier incarnation".to_owned(),
+                ));
+                return self.go(Stage::Deposing, Effect::DeleteController { version }, effects);
             }
             Some(node) => {
                 self.end_term(effects);
@@ -472,6 +531,7 @@ fn answers(stage: Stage, event: &Event) -> bool {
         Event::RegistrationGone { .. } => stage == Stage::AwaitingGone,
         Event::EpochRead { .. } => matches!(stage, Stage::ReadingEpoch(_)),
         Event::ControllerRead { .. } => stage == Stage::ReadingController,
+        Event::ControllerDeleteTried { .. } => stage == Stage::Deposing,
         Event::RaceWon { .. } | Event::RaceLost { .. } => stage == Stage::Racing,
         Event::OutcomeUnknown { .. } => !matches!(stage, Stage::Idle | Stage::Connecting),
         _ => false,
@@ -492,6 +552,8 @@ fn session_of(event: &Event) -> SessionId {
         | Event::RegistrationGone { session }
         | Event::EpochRead { session, .. }
         | Event::ControllerRead { session, .. }
+        | Event::ControllerDeleteTried { session }
+        | Event::ControllerSuspected { session, .. }
         | Event::ControllerChanged { session }
         | Event::RaceWon { session, .. }
         | Event::RaceLost { session }

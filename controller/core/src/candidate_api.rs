@@ -1,6 +1,6 @@
 //! Events and effects of the candidate: session, registration, race.
 
-use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, Now};
 
 /// Id of a ZooKeeper session; the only proof of ownership of an ephemeral node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
@@ -26,6 +26,8 @@ pub struct ControllerNode {
     pub owner: SessionId,
     /// Id written in it (information only: ownership is decided by `owner`).
     pub broker: BrokerId,
+    /// czxid: the election that created it.
+    pub czxid: i64,
 }
 
 /// What the candidate hears. Every answer names the session in which it was asked; answers of an earlier session are ignored.
@@ -104,6 +106,22 @@ pub enum CandidateEvent {
         epoch: ControllerEpoch,
         /// Data version of the epoch node.
         version: i32,
+        /// mzxid of the epoch node: the last election. If it is the node's czxid, no election came between the two reads.
+        mzxid: i64,
+    },
+    /// Answer to `DeleteController`: done or not, in any case read again.
+    ControllerDeleteTried {
+        /// The session it speaks of.
+        session: SessionId,
+    },
+    /// The process that owns `/controller` seems to be gone: its stream broke, and whoever dials it is refused. May be repeated.
+    ControllerSuspected {
+        /// The session it speaks of.
+        session: SessionId,
+        /// Session that owned `/controller` when that was found.
+        owner: SessionId,
+        /// When; never before an earlier one.
+        now: Now,
     },
     /// The watch on `/controller` fired.
     ControllerChanged {
@@ -166,6 +184,12 @@ pub enum CandidateEffect {
     Race {
         /// The value to set.
         epoch: ControllerEpoch,
+        /// The version to check.
+        version: i32,
+    },
+    /// One multi: check `/controller_epoch` at `version`, delete `/controller`. `version` is that of the election which created the
+    /// node that is to go: a later controller's node stays, although its data has the same version.
+    DeleteController {
         /// The version to check.
         version: i32,
     },

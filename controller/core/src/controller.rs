@@ -22,6 +22,7 @@ use crate::grow::Growing;
 use crate::image::Image;
 use crate::partitions::Slot;
 use crate::placement::Load;
+use crate::suspicion::Suspicion;
 use crate::topics::Creating;
 
 /// What a topic gets that is created without saying how.
@@ -114,6 +115,9 @@ pub struct Controller {
     pub(crate) drained_at: BTreeMap<BrokerId, u64>,
     /// Requests for elections that are not answered.
     pub(crate) electing: BTreeMap<RequestId, Electing>,
+    /// Brokers that seem to be gone although they are registered (R17), and what is remembered of each.
+    pub(crate) suspected: Vec<BrokerId>,
+    pub(crate) suspicions: BTreeMap<BrokerId, Suspicion>,
 }
 
 impl Controller {
@@ -144,6 +148,8 @@ impl Controller {
             draining: Vec::new(),
             drained_at: BTreeMap::new(),
             electing: BTreeMap::new(),
+            suspected: Vec::new(),
+            suspicions: BTreeMap::new(),
         }
     }
 
@@ -184,8 +190,8 @@ impl Controller {
         Some((self.version(), self.image.delta(since)))
     }
 
-    /// Takes one event. `now` is not used yet: what depends on time comes as an event.
-    pub fn step(&mut self, _now: Now, event: ControllerEvent, effects: &mut Effects) {
+    /// Takes one event. `now` bounds how often a broker is suspected; what else depends on time comes as an event.
+    pub fn step(&mut self, now: Now, event: ControllerEvent, effects: &mut Effects) {
         self.image.begin_step();
         self.released.clear();
         let closed = !self.loaded;
@@ -223,6 +229,9 @@ impl Controller {
             }
             ControllerEvent::PushAcked { broker, broker_epoch, version, reports } => {
                 self.push_acked(broker, broker_epoch, version, reports, effects);
+            }
+            ControllerEvent::BrokerSuspected { broker, broker_epoch } => {
+                self.suspect(now, (broker, broker_epoch), effects);
             }
             ControllerEvent::ReplicasFailed { request, report } => {
                 self.replicas_failed(request, report, effects);
@@ -325,6 +334,7 @@ impl Controller {
         let void: Vec<BrokerId> =
             reported.filter(|id| epoch_in(before, id) != epoch_in(&brokers, id)).collect();
         self.forget_failures(&void);
+        self.forget_suspicions(&brokers);
         self.note_draining(&brokers);
         self.image.set_brokers(brokers);
         for at in &self.partitions() {
@@ -343,6 +353,7 @@ impl Controller {
         if self.image().brokers.get(&broker).is_none_or(|b| b.epoch != broker_epoch) {
             return; // an acknowledgement of an incarnation that is gone
         }
+        self.clear_suspicion(broker, effects);
         let version = version.min(self.version());
         let acked = self.acked.entry(broker).or_default();
         *acked = version.max(*acked);
@@ -423,7 +434,7 @@ impl Controller {
     }
 
     /// Every partition of this term, in order.
-    fn partitions(&self) -> Vec<TopicPartition> {
+    pub(crate) fn partitions(&self) -> Vec<TopicPartition> {
         let of = |(name, topic): (&TopicName, &Topic)| -> Vec<TopicPartition> {
             let at = |index: &i32| TopicPartition { topic: name.clone(), partition: *index };
             topic.slots.keys().map(at).collect()
@@ -441,6 +452,7 @@ impl Controller {
             controller_epoch: self.epoch,
             failed: &slot.failed,
             draining: &self.draining,
+            suspected: &self.suspected,
             min_insync_replicas: topic.config.min_insync_replicas,
         }
     }

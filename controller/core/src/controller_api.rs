@@ -327,6 +327,15 @@ pub enum ControllerEvent {
         /// One for each leaderless partition of the push (also one that it knew already) that the broker accepted.
         reports: Vec<(TopicPartition, ReplicaReport)>,
     },
+    /// The process of a broker seems to be gone: its stream broke, and whoever dials it is refused. A timeout is no refusal.
+    /// May be repeated. The suspicion ends with the next `PushAcked` of the same incarnation, or with its registration; so a
+    /// suspect must be owed a full push, on a new stream.
+    BrokerSuspected {
+        /// Who.
+        broker: BrokerId,
+        /// Under which registration; nothing happens if it is another one now.
+        broker_epoch: BrokerEpoch,
+    },
     /// A broker tells which of its replicas it cannot serve (R38). Answered in `Effects::failed_answers`.
     ReplicasFailed {
         /// Whom to answer.

@@ -21,6 +21,8 @@ pub(crate) struct View<'a> {
     pub(crate) failed: &'a [BrokerId],
     /// Draining brokers, in the order in which they began (R26).
     pub(crate) draining: &'a [BrokerId],
+    /// Registered brokers whose processes seem to be gone (R17).
+    pub(crate) suspected: &'a [BrokerId],
     /// The topic's `min.insync.replicas`.
     pub(crate) min_insync_replicas: u32,
 }
@@ -47,6 +49,8 @@ pub(crate) struct Decision {
 enum Standing {
     /// Registered under the epoch of its entry. Eligible, even with the lost-tail mark: the entry confirms it (R7).
     Confirmed,
+    /// The same, but its process seems to be gone: as good as gone while another member can lead, else as confirmed (R17).
+    Suspected,
     /// Not registered.
     Gone,
     /// Registered, but it cannot serve its replica: as good as gone, until it reports otherwise (R38).
@@ -63,6 +67,7 @@ impl View<'_> {
             None => Standing::Gone,
             Some(b) if b.epoch != entry && b.tail_lost => Standing::BouncedLost(b.epoch),
             Some(_) if self.failed.contains(&broker) => Standing::Failed,
+            Some(b) if b.epoch == entry && self.is_suspected(broker) => Standing::Suspected,
             Some(b) if b.epoch == entry => Standing::Confirmed,
             Some(b) => Standing::BouncedWhole(b.epoch),
         }
@@ -82,6 +87,11 @@ impl View<'_> {
     /// Whether the broker is being emptied: it never leads while another can, and enters no ISR (R26a).
     pub(crate) fn is_draining(&self, broker: BrokerId) -> bool {
         self.draining.contains(&broker)
+    }
+
+    /// Whether the broker is registered and seems to be gone all the same: it enters no ISR (R17).
+    pub(crate) fn is_suspected(&self, broker: BrokerId) -> bool {
+        self.suspected.contains(&broker)
     }
 
     /// ISR members that are registered under another broker epoch than their entry says: nothing may be pushed to them
@@ -131,7 +141,11 @@ pub(crate) fn decide(
     let entries = |wanted: fn(&Standing) -> bool| -> Vec<(BrokerId, BrokerEpoch)> {
         members.iter().filter(|m| wanted(&m.2)).map(|m| (m.0, m.1)).collect()
     };
-    let confirmed = entries(|s| *s == Standing::Confirmed);
+    // Suspects go only if a member remains that is not one. Without it nothing is done that a wrong suspicion could cost (R17).
+    let mut confirmed = entries(|s| *s == Standing::Confirmed);
+    if confirmed.is_empty() {
+        confirmed = entries(|s| *s == Standing::Suspected);
+    }
 
     let able = confirmed.iter().find(|m| !view.is_draining(m.0)).or(confirmed.first());
     let bounced = || {
@@ -176,6 +190,7 @@ fn entry_of(isr: &[(BrokerId, BrokerEpoch)], broker: BrokerId) -> (BrokerId, Bro
 fn cause(broker: BrokerId, entry: BrokerEpoch, standing: Standing) -> Option<String> {
     match standing {
         Standing::Confirmed => None,
+        Standing::Suspected => Some(format!("broker {broker} (epoch {entry}) is suspected")),
         Standing::Gone => Some(format!("broker {broker} went away")),
         Standing::Failed => Some(format!("broker {broker} cannot serve its replica")),
         Standing::BouncedWhole(epoch) => {
@@ -211,6 +226,9 @@ fn recover(
             let staying = heard.iter().copied().filter(|(b, _)| !view.is_draining(*b));
             if unclean { longest(state, &staying.collect::<Vec<_>>()) } else { None }
         })?;
+    if view.is_suspected(best) {
+        return None; // its session ends, or it answers
+    }
     let next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
     let kind = if all { "recovered from the longest log" } else { "unclean leader election" };
     let why = format!("{kind}: reported {}", shown(&heard));
@@ -426,7 +444,7 @@ fn judge_members(
                 "a broker in the proposed ISR is not registered under the broker epoch it names",
             ));
         }
-        if view.is_draining(broker) && !state.in_isr(broker) {
+        if (view.is_draining(broker) || view.is_suspected(broker)) && !state.in_isr(broker) {
             return Err(Condition::IneligibleReplica(broker));
         }
         if view.failed.contains(&broker) {

@@ -16,12 +16,14 @@ mod elections;
 mod failures;
 mod grow;
 mod image;
+mod limit;
 mod partitions;
 mod placement;
 mod reassign;
+mod suspicion;
 mod topics;
 
-pub use candidate::Candidate;
+pub use candidate::{Candidate, DEPOSITIONS_MAX, DEPOSITIONS_WINDOW_MS};
 pub use candidate_api::{
     CandidateEffect, CandidateEvent, ControllerNode, RegistrationNode, SessionId,
 };
@@ -36,4 +38,5 @@ pub use controller_api::{
 };
 pub use drain::{OBSTRUCTIONS_SHOWN_MAX, can_stop};
 pub use elections::ELECTIONS_MAX;
+pub use suspicion::{SUSPICION_WINDOW_MS, SUSPICIONS_PER_REGISTRATION_MAX};
 pub use topics::PARTITIONS_PER_CREATE_MAX;

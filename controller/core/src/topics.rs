@@ -181,7 +181,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether enough replicas of each new partition stay: a draining broker is admitted to no ISR (R26).
+    /// Whether enough replicas of each new partition stay: a draining or suspected broker is admitted to no ISR (R26, R17).
     pub(crate) fn check_draining(
         &self,
         assignment: &[Vec<BrokerId>],
@@ -189,10 +189,11 @@ impl Controller {
     ) -> Result<(), Condition> {
         for replicas in assignment {
             let min = needed(min_insync_replicas).min(replicas.len());
-            let staying = replicas.iter().filter(|b| !self.draining.contains(b)).count();
+            let stays = |b: &&BrokerId| !self.draining.contains(b) && !self.is_suspected(**b);
+            let staying = replicas.iter().filter(stays).count();
             if staying < min {
                 return Err(Condition::InvalidReplicationFactor(format!(
-                    "of the {} replicas of a new partition only {staying} are not being drained, and \
+                    "of the {} replicas of a new partition only {staying} can be reached and are not being drained, and \
                      {min} must be; try again when the others are back, or undrain one",
                     replicas.len()
                 )));
@@ -202,10 +203,13 @@ impl Controller {
     }
 
     /// A new partition's state: all its live replicas in the ISR under their registered epochs, so that R3 works from the
-    /// first moment (R29); without those that are draining (R26).
+    /// first moment (R29); without those that are draining (R26) or suspected (R17).
     pub(crate) fn first_state(&self, assigned: &[BrokerId]) -> PartitionState {
         let brokers = &self.image().brokers;
-        let staying = |b: &BrokerId| brokers.get(b).filter(|r| !r.draining).map(|r| (*b, r.epoch));
+        let staying = |b: &BrokerId| {
+            let present = brokers.get(b).filter(|r| !r.draining && !self.is_suspected(*b));
+            present.map(|r| (*b, r.epoch))
+        };
         let isr: Vec<_> = assigned.iter().filter_map(staying).collect();
         PartitionState {
             leader: isr.first().map(|m| m.0),

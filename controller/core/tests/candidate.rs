@@ -1,10 +1,10 @@
 //! The candidate against scripted answers, and races of several candidates over one in-memory ZooKeeper.
 
 use barnabas_controller_core::{
-    Candidate, CandidateEffect as Effect, CandidateEvent as Event, ControllerNode,
-    RegistrationNode, SessionId,
+    Candidate, CandidateEffect as Effect, CandidateEvent as Event, ControllerNode, DEPOSITIONS_MAX,
+    DEPOSITIONS_WINDOW_MS, RegistrationNode, SessionId,
 };
-use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId};
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, Now};
 
 const S: SessionId = SessionId(0x51);
 const OTHER: SessionId = SessionId(0x99);
@@ -38,8 +38,31 @@ impl Bench {
 
     fn read(&mut self, owner: Option<SessionId>, epoch: i32, version: i32) -> Vec<Effect> {
         // The id in the node is always ours: it must not matter.
-        let node = owner.map(|owner| ControllerNode { owner, broker: BrokerId(1) });
-        self.step(Event::ControllerRead { session: S, node, epoch: e(epoch), version })
+        self.read_between(owner, epoch, version, 30)
+    }
+
+    /// The same; the last election wrote `mzxid`, and that of the node 30.
+    fn read_between(
+        &mut self,
+        owner: Option<SessionId>,
+        epoch: i32,
+        version: i32,
+        mzxid: i64,
+    ) -> Vec<Effect> {
+        let node = owner.map(|owner| ControllerNode { owner, broker: BrokerId(1), czxid: 30 });
+        self.step(Event::ControllerRead { session: S, node, epoch: e(epoch), version, mzxid })
+    }
+
+    /// Follows the controller of session `OTHER`, elected for epoch 5, version 8.
+    fn following() -> Self {
+        let mut bench = Self::registered();
+        let follow = Effect::Follow { controller: BrokerId(1), epoch: e(5) };
+        assert_eq!(bench.read(Some(OTHER), 5, 8), [follow]);
+        bench
+    }
+
+    fn suspect(&mut self, owner: SessionId, now_ms: u64) -> Vec<Effect> {
+        self.step(Event::ControllerSuspected { session: S, owner, now: Now(now_ms) })
     }
 
     fn registration(&mut self, owner: SessionId, directory: DirectoryId) -> Vec<Effect> {
@@ -263,8 +286,8 @@ fn expiry_in_mid_race_forgets_the_attempt() {
     bench.step(Event::RegistrationCreated { session: OTHER, epoch: BrokerEpoch(71) });
     bench.step(Event::EpochRead { session: OTHER, epoch: e(6), version: 9 });
     // The old session's node is still there, under (e + 1, v + 1) of the forgotten race: somebody else's.
-    let node = Some(ControllerNode { owner: S, broker: BrokerId(1) });
-    let read = Event::ControllerRead { session: OTHER, node, epoch: e(6), version: 9 };
+    let node = Some(ControllerNode { owner: S, broker: BrokerId(1), czxid: 30 });
+    let read = Event::ControllerRead { session: OTHER, node, epoch: e(6), version: 9, mzxid: 30 };
     assert_eq!(bench.step(read), [Effect::Follow { controller: BrokerId(1), epoch: e(6) }]);
 }
 
@@ -378,6 +401,8 @@ fn an_answer_to_nothing_is_noted_and_ignored() {
 #[derive(Default)]
 struct Zk {
     zxid: i64,
+    /// mzxid of the epoch node.
+    elected: i64,
     epoch: (i32, i32),
     controller: Option<ControllerNode>,
     registered: [Option<RegistrationNode>; 3],
@@ -417,7 +442,12 @@ impl Zk {
             }
             Effect::ReadEpoch => Event::EpochRead { session, epoch, version },
             Effect::ReadController => {
-                Event::ControllerRead { session, node: self.controller, epoch, version }
+                let (node, mzxid) = (self.controller, self.elected);
+                Event::ControllerRead { session, node, epoch, version, mzxid }
+            }
+            Effect::DeleteController { version: expected } => {
+                self.controller = self.controller.filter(|_| version != expected);
+                Event::ControllerDeleteTried { session }
             }
             Effect::Race { epoch, version: expected } => {
                 if self.controller.is_some() || version != expected {
@@ -425,7 +455,8 @@ impl Zk {
                 }
                 self.zxid += 1;
                 let broker = BrokerId(i32::try_from(i).unwrap());
-                self.controller = Some(ControllerNode { owner: session, broker });
+                self.elected = self.zxid;
+                self.controller = Some(ControllerNode { owner: session, broker, czxid: self.zxid });
                 self.epoch = (epoch.0, version + 1);
                 Event::RaceWon { session, epoch, version: version + 1 }
             }
@@ -564,4 +595,80 @@ fn own_registration_that_is_deleted_during_a_request_is_noticed_after_it() {
     assert_eq!(bench.read(Some(OTHER), 5, 8), [Effect::ReadRegistration]);
     let over = [Effect::Unregistered, Effect::Connect];
     assert_eq!(bench.step(Event::RegistrationRead { session: S, node: None }), over);
+}
+
+#[test]
+fn r17_a_suspected_controller_is_deposed_at_the_version_of_its_election_and_the_race_goes_on() {
+    let mut bench = Bench::following();
+    assert_eq!(bench.suspect(OTHER, 10), [Effect::DeleteController { version: 8 }]);
+    assert_eq!(bench.suspect(OTHER, 11), [], "one request at a time");
+    let tried = Event::ControllerDeleteTried { session: S };
+    assert_eq!(bench.step(tried), [Effect::ReadController]);
+    assert_eq!(bench.read(None, 5, 8), [Effect::Race { epoch: e(6), version: 8 }]);
+}
+
+#[test]
+fn r17_a_controller_whose_election_is_not_known_exactly_is_not_deposed() {
+    let mut bench = Bench::registered();
+    // Between the two reads somebody else was elected: version 9 is that one's.
+    bench.read_between(Some(OTHER), 6, 9, 31);
+    assert_eq!(bench.suspect(OTHER, 10), []);
+    assert_eq!(Bench::following().suspect(SessionId(0x98), 10), [], "another owner is suspected");
+    assert_eq!(Bench::elected().suspect(S, 10), [], "nobody suspects itself");
+    let mut away = Bench::following();
+    away.step(Event::Disconnected { session: S });
+    assert_eq!(away.suspect(OTHER, 10), []);
+}
+
+#[test]
+fn r17_a_deposition_of_unknown_outcome_is_read_before_anything_else_happens() {
+    let mut bench = Bench::following();
+    bench.suspect(OTHER, 10);
+    assert_eq!(bench.step(Event::OutcomeUnknown { session: S }), [Effect::ReadController]);
+    let follow = Effect::Follow { controller: BrokerId(1), epoch: e(6) };
+    assert_eq!(bench.read(Some(OTHER), 6, 9), [follow]);
+}
+
+#[test]
+fn r17_controllers_are_deposed_so_often_and_no_more() {
+    let mut bench = Bench::following();
+    let deposes = |bench: &mut Bench, now_ms: u64| {
+        let ordered = !bench.suspect(OTHER, now_ms).is_empty();
+        if ordered {
+            bench.step(Event::ControllerDeleteTried { session: S });
+            bench.read(Some(OTHER), 5, 8);
+        }
+        ordered
+    };
+    let made = (0..10).filter(|i| deposes(&mut bench, 100 + i)).count();
+    assert_eq!(u32::try_from(made), Ok(DEPOSITIONS_MAX));
+    assert!(deposes(&mut bench, 100 + DEPOSITIONS_WINDOW_MS), "later again");
+}
+
+#[test]
+fn a_restarted_controller_deletes_what_its_dead_incarnation_left_and_nothing_else() {
+    let restarted = || {
+        let mut bench = Bench::new();
+        bench.step(Event::Connected { session: S });
+        bench.step(Event::RegistrationExists { session: S });
+        let delete = Effect::DeleteRegistration { version: 4 };
+        assert_eq!(bench.registration(OTHER, MINE), [delete]);
+        bench.step(Event::RegistrationDeleteTried { session: S });
+        bench.step(Event::RegistrationRead { session: S, node: None });
+        bench.step(Event::RegistrationCreated { session: S, epoch: BrokerEpoch(80) });
+        bench.step(Event::EpochRead { session: S, epoch: e(5), version: 8 });
+        bench
+    };
+    let mut bench = restarted();
+    assert_eq!(bench.read(Some(OTHER), 5, 8), [Effect::DeleteController { version: 8 }]);
+    let tried = Event::ControllerDeleteTried { session: S };
+    assert_eq!(bench.step(tried), [Effect::ReadController]);
+    let follow = Effect::Follow { controller: BrokerId(1), epoch: e(5) };
+    assert_eq!(bench.read(Some(OTHER), 5, 8), [follow.clone()], "once");
+    // The node of the dead incarnation, but the epoch of a later election; and a stranger's node.
+    assert_eq!(
+        restarted().read_between(Some(OTHER), 6, 9, 31),
+        [Effect::Follow { controller: BrokerId(1), epoch: e(6) }]
+    );
+    assert_eq!(restarted().read(Some(SessionId(0x98)), 5, 8), [follow]);
 }

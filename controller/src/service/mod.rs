@@ -27,6 +27,7 @@ pub use control::ControllerControlService;
 pub use handle::{ControllerHandle, CreatedTopic, NewTopic, ReplicaMoved, ReplicaMoves};
 
 use crate::error::Error;
+use crate::follow::{self, PushStreams};
 use crate::membership::{self, Membership};
 use crate::open::{self, Live};
 use crate::zookeeper::{Connect, Servers};
@@ -48,6 +49,8 @@ pub struct Config {
     pub defaults: Defaults,
     /// While this broker is the controller; `None`: never.
     pub rebalance: Option<Rebalance>,
+    /// `failover.suspicion.enable`: whether a process that refuses connections counts as gone before its session has ended.
+    pub suspicion: bool,
 }
 
 /// How leaderships go back to preferred replicas.
@@ -134,9 +137,15 @@ impl<C: Connect> Opened<C> {
         let stop = watch::Sender::new(false);
         let (started, registered) = oneshot::channel();
         let (ask, asked) = mpsc::channel(membership::ASKED_MAX);
-        let handle = ControllerHandle::new(term.subscribe(), ask);
         let members = membership.subscribe();
+        let pushes = PushStreams::default();
+        if self.config.suspicion {
+            let shell = ask.downgrade();
+            let me = self.config.broker_id;
+            tokio::spawn(follow::run(me, members.clone(), pushes.subscribe(), shell));
+        }
         let anew = Arc::new(Notify::new());
+        let handle = ControllerHandle::new(term.subscribe(), ask);
         let task = tokio::spawn(membership::run(membership::Setting {
             me: self.config.broker_id,
             connect: self.connect,
@@ -144,6 +153,7 @@ impl<C: Connect> Opened<C> {
             registration: next,
             defaults: self.config.defaults,
             rebalance: self.config.rebalance,
+            suspicion: self.config.suspicion,
             membership,
             term,
             started,
@@ -156,6 +166,7 @@ impl<C: Connect> Opened<C> {
             broker_epoch,
             controller: handle,
             membership: members,
+            pushes,
             registration,
             anew,
             stop,
@@ -173,6 +184,8 @@ pub struct Running {
     pub controller: ControllerHandle,
     /// This broker's place in the cluster, and who is controller.
     pub membership: watch::Receiver<Membership>,
+    /// To be told of every push stream that is open here: a controller without one is looked for.
+    pub pushes: PushStreams,
     registration: watch::Sender<BrokerNode>,
     anew: Arc<Notify>,
     stop: watch::Sender<bool>,

@@ -45,6 +45,8 @@ pub(crate) enum TermEvent {
     Push(push::Ready),
     /// Nothing can be told at present to this incarnation of a broker.
     PushBroken(BrokerId, BrokerEpoch),
+    /// The ports of this incarnation of a broker refuse connections.
+    Gone(BrokerId, BrokerEpoch),
 }
 
 /// Partitions whose replicas are being moved.
@@ -112,6 +114,8 @@ pub(crate) struct Beginning<Z> {
     pub(crate) client: Z,
     pub(crate) defaults: Defaults,
     pub(crate) rebalance: Option<Rebalance>,
+    /// `failover.suspicion.enable`.
+    pub(crate) suspicion: bool,
 }
 
 /// Begins a term.

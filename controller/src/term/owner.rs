@@ -115,6 +115,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 setting.beginning.me,
                 setting.beginning.epoch,
                 setting.to_inbox.clone(),
+                setting.beginning.suspicion,
             ),
             resigned: false,
             setting,
@@ -252,6 +253,9 @@ impl<Z: ZooKeeper> Owner<Z> {
             }
             TermEvent::Resize(topic, replication_factor, answer) => {
                 let _ = answer.send(self.core.resized(&topic, replication_factor));
+            }
+            TermEvent::Gone(broker, broker_epoch) => {
+                self.step(ControllerEvent::BrokerSuspected { broker, broker_epoch });
             }
             TermEvent::Push(ready) => {
                 if let Some(acked) = self.streams.ready(ready) {

@@ -18,6 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::TermEvent;
+use crate::dial::Ports;
 use crate::drive::Backoff;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,6 +52,7 @@ pub(super) struct Streams {
     me: BrokerId,
     controller_epoch: ControllerEpoch,
     inbox: mpsc::Sender<TermEvent>,
+    suspicion: bool,
     streams: BTreeMap<BrokerId, Stream>,
     tasks: JoinSet<()>,
 }
@@ -60,8 +62,10 @@ impl Streams {
         me: BrokerId,
         controller_epoch: ControllerEpoch,
         inbox: mpsc::Sender<TermEvent>,
+        suspicion: bool,
     ) -> Self {
-        Self { me, controller_epoch, inbox, streams: BTreeMap::new(), tasks: JoinSet::new() }
+        let (streams, tasks) = (BTreeMap::new(), JoinSet::new());
+        Self { me, controller_epoch, inbox, suspicion, streams, tasks }
     }
 
     /// One stream for each registration; a changed epoch or address is another one.
@@ -80,8 +84,9 @@ impl Streams {
                 continue;
             }
             let address = broker.control_address.clone();
-            let task =
-                self.tasks.spawn(stream(*id, broker.epoch, address.clone(), self.inbox.clone()));
+            let ports = Ports::from(broker);
+            let inbox = self.inbox.clone();
+            let task = self.tasks.spawn(stream(*id, broker.epoch, ports, inbox, self.suspicion));
             self.streams.insert(*id, Stream { epoch: broker.epoch, address, task, wants: None });
         }
         // Tasks that were aborted have nothing to say.
@@ -132,17 +137,20 @@ impl Streams {
     }
 }
 
-/// Serves one incarnation of one broker for as long as the term and the registration last.
+/// Serves one incarnation of one broker for as long as the term and the registration last. Says whenever an attempt has failed
+/// and the ports refuse, which may be later than the end of the stream: a dying process closes its sockets one by one.
 async fn stream(
     broker: BrokerId,
     broker_epoch: BrokerEpoch,
-    address: String,
+    ports: Ports,
     inbox: mpsc::Sender<TermEvent>,
+    suspicion: bool,
 ) {
+    let address = &ports.control;
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let mut failures = 0u32;
     loop {
-        let failed = match dial(&address).await {
+        let failed = match connect(address).await {
             Ok(channel) => {
                 match push(broker, broker_epoch, channel, &inbox, &mut backoff, &mut failures).await
                 {
@@ -165,11 +173,17 @@ async fn stream(
         if inbox.send(TermEvent::PushBroken(broker, broker_epoch)).await.is_err() {
             return; // the term is over
         }
+        if suspicion && ports.refuse().await {
+            let gone = TermEvent::Gone(broker, broker_epoch);
+            if inbox.send(gone).await.is_err() {
+                return;
+            }
+        }
         tokio::time::sleep(backoff.wait()).await;
     }
 }
 
-async fn dial(address: &str) -> Result<Channel, String> {
+async fn connect(address: &str) -> Result<Channel, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| format!("'{address}' is no address: {error}"))?
         .tcp_nodelay(true)

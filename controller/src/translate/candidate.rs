@@ -6,7 +6,7 @@ use barnabas_controller_core::{
 use barnabas_proto::znode::{self, BrokerNode, paths};
 use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId};
 
-use super::Answer;
+use super::{Answer, epoch_check};
 use crate::zookeeper::{CreateMode, Error, Node, Op, OpReply, Reply, Request};
 
 /// One effect of the candidate that asks ZooKeeper something, in one session.
@@ -50,6 +50,9 @@ impl CandidateCall {
                 get(paths::CONTROLLER, true),
                 get(paths::CONTROLLER_EPOCH, false),
             ],
+            CandidateEffect::DeleteController { version } => {
+                vec![Request::Multi(delete_controller_ops(*version))]
+            }
             CandidateEffect::Race { epoch, version } => {
                 vec![Request::Multi(race_ops(me, *epoch, *version, timestamp_ms))]
             }
@@ -100,9 +103,15 @@ impl CandidateCall {
                 CandidateEffect::ReadController,
                 [Ok(_), Ok(Reply::Node(node)), Ok(Reply::Node(epoch))],
             ) => {
+                let mzxid = epoch.as_ref().map_or(0, |node| node.stat.mzxid);
                 let Some((epoch, version)) = epoch_of(epoch.as_ref()) else { return unknown };
                 let node = node.as_ref().map(controller_of);
-                Some(CandidateEvent::ControllerRead { session, node, epoch, version })
+                Some(CandidateEvent::ControllerRead { session, node, epoch, version, mzxid })
+            }
+            (CandidateEffect::DeleteController { .. }, [answer])
+                if !matches!(answer, Err(Error::OutcomeUnknown(_))) =>
+            {
+                Some(CandidateEvent::ControllerDeleteTried { session })
             }
             (CandidateEffect::Race { epoch, version }, [answer]) => {
                 Some(race_event(session, *epoch, *version, answer))
@@ -116,7 +125,7 @@ impl CandidateCall {
 #[must_use]
 pub fn race_ops(me: BrokerId, epoch: ControllerEpoch, version: i32, timestamp_ms: u64) -> Vec<Op> {
     vec![
-        Op::Check { path: paths::CONTROLLER_EPOCH.into(), version },
+        epoch_check(version),
         Op::Create {
             path: paths::CONTROLLER.into(),
             data: znode::ControllerNode { broker: me, timestamp_ms }.write(),
@@ -128,6 +137,12 @@ pub fn race_ops(me: BrokerId, epoch: ControllerEpoch, version: i32, timestamp_ms
             version: Some(version),
         },
     ]
+}
+
+/// Removes the `/controller` of the election that set `/controller_epoch` to `version`, and no other.
+#[must_use]
+pub fn delete_controller_ops(version: i32) -> Vec<Op> {
+    vec![epoch_check(version), Op::Delete { path: paths::CONTROLLER.into(), version: None }]
 }
 
 fn race_event(
@@ -169,7 +184,11 @@ pub fn registration_of(me: BrokerId, node: &Node) -> RegistrationNode {
 
 fn controller_of(node: &Node) -> ControllerNode {
     let broker = znode::ControllerNode::parse(&node.data).map_or(BrokerId(-1), |read| read.broker);
-    ControllerNode { owner: node.stat.owner.unwrap_or(SessionId(0)), broker }
+    ControllerNode {
+        owner: node.stat.owner.unwrap_or(SessionId(0)),
+        broker,
+        czxid: node.stat.czxid,
+    }
 }
 
 /// Value and version of `/controller_epoch`; `None` if it is missing or unreadable.

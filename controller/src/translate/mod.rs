@@ -18,7 +18,9 @@ mod tests;
 mod topics;
 
 pub use assignments::{WriteAssignment, assignment_write_ops};
-pub use candidate::{CandidateCall, base_tree_requests, race_ops, registration_of};
+pub use candidate::{
+    CandidateCall, base_tree_requests, delete_controller_ops, race_ops, registration_of,
+};
 pub use configs::{ConfigNotices, ReadConfigNotices, WriteConfig};
 pub use draining::{MarkDraining, Renewed};
 pub use load::{Load, Loaded, ReadBrokers, Registrations};

@@ -557,6 +557,31 @@ fn one_of_two_candidates_wins_the_race() {
 }
 
 #[test]
+fn r17_a_controller_is_deleted_at_the_version_of_its_election_and_no_later_one() {
+    let mut world = World::new();
+    let (a, b) = (world.session, world.tree.open_session());
+    let elect = |world: &mut World, session, id, epoch, version| {
+        let race = CandidateEffect::Race { epoch: ControllerEpoch(epoch), version };
+        let won = call(&mut world.tree, session, id, &race);
+        assert!(matches!(won, Some(CandidateEvent::RaceWon { .. })), "{won:?}");
+    };
+    let version = world.epoch_version;
+    elect(&mut world, a, 1, 2, version);
+    let read = call(&mut world.tree, b, 2, &CandidateEffect::ReadController);
+    let Some(CandidateEvent::ControllerRead { node: Some(node), mzxid, version, .. }) = read else {
+        panic!("{read:?}")
+    };
+    assert_eq!(node.czxid, mzxid, "one election wrote both");
+    let delete = CandidateEffect::DeleteController { version };
+    let tried = Some(CandidateEvent::ControllerDeleteTried { session: b });
+    assert_eq!(call(&mut world.tree, b, 2, &delete), tried);
+    assert!(world.tree.node(paths::CONTROLLER).is_none());
+    elect(&mut world, a, 1, 3, version);
+    assert_eq!(call(&mut world.tree, b, 2, &delete), tried, "said twice, or late");
+    assert!(world.tree.node(paths::CONTROLLER).is_some());
+}
+
+#[test]
 fn a_foreign_registration_is_a_strangers() {
     let mut world = World::new();
     let session = world.session;

@@ -381,7 +381,7 @@ fn options(mode: CreateMode) -> zk::CreateOptions<'static> {
 
 fn stat_of(stat: zk::Stat) -> Stat {
     let owner = (stat.ephemeral_owner != 0).then_some(SessionId(stat.ephemeral_owner));
-    Stat { czxid: stat.czxid, version: stat.version, owner }
+    Stat { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version, owner }
 }
 
 /// The one table of the crate's errors. What is not known to have changed nothing counts as unknown.

@@ -33,7 +33,7 @@ impl Tree {
     /// An empty tree, with only the root.
     #[must_use]
     pub fn new() -> Self {
-        let stat = Stat { czxid: 0, version: 0, owner: None };
+        let stat = Stat { czxid: 0, mzxid: 0, version: 0, owner: None };
         Self {
             nodes: BTreeMap::from([("/".to_owned(), Node { data: Vec::new(), stat })]),
             zxid: 0,
@@ -209,7 +209,7 @@ impl Tree {
                     return Err(Error::Refused("ephemeral node can not have children".into()));
                 }
                 let owner = (*mode == CreateMode::Ephemeral).then_some(session);
-                let stat = Stat { czxid: self.zxid, version: 0, owner };
+                let stat = Stat { czxid: self.zxid, mzxid: self.zxid, version: 0, owner };
                 self.nodes.insert(path.clone(), Node { data: data.clone(), stat });
                 touched.push((path.clone(), WatchKind::Node));
                 touched.push((parent_of(path).to_owned(), WatchKind::Children));
@@ -220,6 +220,7 @@ impl Tree {
                 let node = self.nodes.get_mut(path).ok_or(Error::NoNode)?;
                 node.data.clone_from(data);
                 node.stat.version += 1;
+                node.stat.mzxid = self.zxid;
                 touched.push((path.clone(), WatchKind::Node));
                 Ok(OpReply::Set { version: node.stat.version })
             }

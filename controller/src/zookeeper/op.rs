@@ -7,6 +7,8 @@ use barnabas_controller_core::SessionId;
 pub struct Stat {
     /// Transaction that created the node.
     pub czxid: i64,
+    /// Transaction that changed the data last; the one that created the node, if none did since.
+    pub mzxid: i64,
     /// Number of changes to the data.
     pub version: i32,
     /// Session that owns the node, `None` for a persistent one.

@@ -34,6 +34,7 @@ pub fn config(id: i32, connect: &str) -> Config {
             topic: TopicConfig::default(),
         },
         rebalance: None,
+        suspicion: false,
     }
 }
 

@@ -117,6 +117,18 @@ reached! {
     SessionExpired = "session expired",
     /// `/controller` was deleted under a live controller.
     ControllerDeleted = "/controller deleted",
+    /// A suspected controller's node was deleted, or a dead incarnation's.
+    ControllerDeposed = "/controller deleted by version",
+    /// A controller suspects a broker.
+    Suspected = "broker suspected",
+    /// The same, of a broker that runs.
+    WronglySuspected = "broker wrongly suspected",
+    /// A suspicion replaced a leader.
+    SuspectReplaced = "suspected leader replaced",
+    /// A suspected broker answered.
+    SuspicionEnded = "suspicion ended by an answer",
+    /// A broker was not suspected, because of a limit or because there was no reason.
+    SuspicionLimited = "suspicion not made",
     /// A link was cut.
     Cut = "cut",
     /// A message was dropped.

@@ -85,6 +85,8 @@ pub enum Input {
     AwaitedEnough { session: SessionId },
     /// Time passed.
     Tick,
+    /// Dial a broker whose connection broke.
+    Dial { to: Ix },
     /// A push arrives.
     Push(Box<Update>),
     /// A push was applied.

@@ -85,11 +85,19 @@ pub enum Mutation {
     GapToldAtOnce,
     /// It takes any fetch for a witness, also one that was sent before (against R11).
     StaleFetchIsWitness,
+    /// Instead of a suspected leader a live replica outside the ISR leads (against R17).
+    SuspicionElectsOutsideIsr,
+    /// A suspicion keeps the leader epoch (against R17).
+    SuspicionKeepsEpoch,
+    /// A suspected broker counts as gone, even the only live member (against R17).
+    SoleMemberDeposed,
+    /// `/controller` is deleted whoever was elected meanwhile (against R17).
+    ControllerDeletedUnchecked,
 }
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 41] = [
+    pub const ALL: [(&'static str, Mutation); 45] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -131,6 +139,10 @@ impl Mutation {
         ("assignment-keeps-version", Mutation::AssignmentKeepsVersion),
         ("gap-told-at-once", Mutation::GapToldAtOnce),
         ("stale-fetch-is-witness", Mutation::StaleFetchIsWitness),
+        ("suspicion-elects-outside-isr", Mutation::SuspicionElectsOutsideIsr),
+        ("suspicion-keeps-epoch", Mutation::SuspicionKeepsEpoch),
+        ("sole-member-deposed", Mutation::SoleMemberDeposed),
+        ("controller-deleted-unchecked", Mutation::ControllerDeletedUnchecked),
     ];
 
     /// The mutation of that name.

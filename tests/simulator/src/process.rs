@@ -138,6 +138,8 @@ pub struct Term {
     pub half_ended: BTreeSet<TopicPartition>,
     /// Brokers that told this term of a drain (for a planted bug).
     pub told_of_drains: BTreeSet<(BrokerId, BrokerEpoch)>,
+    /// Writes that were changed on their way (planted bugs): the core is told that another state is stored.
+    pub twisted: BTreeSet<barnabas_controller_core::WriteId>,
     /// Last request id given.
     pub requests: u64,
 }

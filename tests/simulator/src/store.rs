@@ -73,6 +73,8 @@ pub enum Request {
     ReadEpochAfter { controller: Option<ControllerNode> },
     /// The election's multi.
     Race { broker: BrokerId, epoch: ControllerEpoch, version: i32 },
+    /// One multi: `/controller_epoch` is at this version, `/controller` goes.
+    DeleteController { version: i32 },
     /// `/controller_epoch`: whether the term that lets a broker stop is still in office.
     ConfirmGrant { fence: Fence, to: usize, life: u32, broker_epoch: BrokerEpoch },
     /// All registrations, with a watch on the children.
@@ -139,6 +141,7 @@ impl Request {
             | Self::ReadEpoch
             | Self::ReadController
             | Self::ReadEpochAfter { .. }
+            | Self::DeleteController { .. }
             | Self::Race { .. } => None,
         }
     }
@@ -202,7 +205,7 @@ pub enum Answer {
     /// A registration.
     Registration(Option<RegistrationNode>),
     /// `/controller_epoch`.
-    Epoch { epoch: ControllerEpoch, version: i32 },
+    Epoch { epoch: ControllerEpoch, version: i32, mzxid: i64 },
     /// `/controller`.
     Controller(Option<ControllerNode>),
     /// Registered brokers.
@@ -238,6 +241,8 @@ pub struct Store {
     live_sessions: BTreeSet<SessionId>,
     /// `/controller_epoch` and its version.
     pub controller_epoch: (ControllerEpoch, i32),
+    /// The last election.
+    elected: i64,
     /// `/controller`.
     pub controller: Option<ControllerNode>,
     /// `/brokers/ids`.
@@ -377,11 +382,18 @@ impl Store {
             }
             Request::ReadEpoch | Request::ReadEpochAfter { .. } | Request::ConfirmGrant { .. } => {
                 let (epoch, version) = self.controller_epoch;
-                Answer::Epoch { epoch, version }
+                Answer::Epoch { epoch, version, mzxid: self.elected }
             }
             Request::ReadController => {
                 self.controller_watches.insert(session);
                 Answer::Controller(self.controller)
+            }
+            Request::DeleteController { version } => {
+                let unchecked = self.mutation == Some(Mutation::ControllerDeletedUnchecked);
+                if self.controller_epoch.1 != *version && !unchecked {
+                    return Answer::BadVersion;
+                }
+                if self.delete_controller() { Answer::Done } else { Answer::NoNode }
             }
             Request::Race { broker, epoch, version } => {
                 self.race(session, *broker, *epoch, *version)
@@ -528,7 +540,8 @@ impl Store {
             return Answer::NodeExists;
         }
         self.zxid += 1;
-        self.controller = Some(ControllerNode { owner: session, broker });
+        self.elected = self.zxid;
+        self.controller = Some(ControllerNode { owner: session, broker, czxid: self.zxid });
         self.controller_epoch = (epoch, version + 1);
         self.fire_controller();
         Answer::Done

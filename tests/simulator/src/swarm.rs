@@ -28,6 +28,10 @@ pub enum Operation {
     ExpireSession,
     /// Somebody deletes `/controller`.
     DeleteController,
+    /// A controller takes some broker for gone, right or wrong.
+    SuspectBroker,
+    /// A broker takes the controller for gone, right or wrong.
+    SuspectController,
     /// Somebody writes a state node again as it is, so that its version is another one than the controller knows.
     TouchState,
     /// A broker loses the ensemble for a while.
@@ -107,6 +111,8 @@ pub struct Swarm {
     pub follow_up_permille: u64,
     /// Controlled shutdowns without a timeout are all that happens: nobody may notice any (AV).
     pub only_shutdowns: bool,
+    /// Brokers notice that a process is gone, and suspect it.
+    pub suspicion: bool,
 }
 
 impl Swarm {
@@ -201,6 +207,7 @@ impl Swarm {
             lag_time_max_ms: prng.range(80, 240),
             follow_up_permille: 0,
             only_shutdowns: false,
+            suspicion: false,
         };
         if only_shutdowns {
             return swarm.of_shutdowns();
@@ -213,6 +220,11 @@ impl Swarm {
         }
         if prng.chance(300) {
             swarm.follow_up_permille = prng.range(100, 1000);
+        }
+        if prng.chance(500) {
+            swarm.suspicion = true;
+            swarm.operations.push((O::SuspectBroker, prng.range(0, 12)));
+            swarm.operations.push((O::SuspectController, prng.range(0, 6)));
         }
         swarm
     }
@@ -258,6 +270,7 @@ impl Swarm {
             lag_time_max_ms: 120,
             follow_up_permille: 0,
             only_shutdowns: false,
+            suspicion: false,
         }
     }
 

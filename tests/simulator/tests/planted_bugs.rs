@@ -70,4 +70,8 @@ planted! {
     r18_assignments_that_keep_the_version_are_found: AssignmentKeepsVersion within 300,
     r11_gaps_that_are_told_at_once_are_found: GapToldAtOnce within 3000,
     r11_gaps_told_on_stale_fetches_are_found: StaleFetchIsWitness within 3000,
+    r17_suspicions_that_elect_outside_the_isr_are_found: SuspicionElectsOutsideIsr within 300,
+    r17_suspicions_that_keep_the_epoch_are_found: SuspicionKeepsEpoch within 300,
+    r17_sole_members_deposed_on_suspicion_are_found: SoleMemberDeposed within 300,
+    r17_controllers_deleted_unchecked_are_found: ControllerDeletedUnchecked within 3000,
 }

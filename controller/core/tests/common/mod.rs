@@ -111,6 +111,7 @@ pub(crate) struct Term {
     pub(crate) open: Vec<PartitionWrite>,
     /// Assignments to write, likewise.
     pub(crate) assigning: Vec<AssignmentWrite>,
+    pub(crate) now: Now,
     next_request: u64,
 }
 
@@ -125,6 +126,7 @@ impl Term {
             core: Controller::new(b(1), TERM, defaults),
             open: Vec::new(),
             assigning: Vec::new(),
+            now: Now(0),
             next_request: 1,
         }
     }
@@ -156,7 +158,7 @@ impl Term {
     /// One step; every partition write it orders is checked: I8, I9, the version, one at a time for each partition.
     pub(crate) fn step(&mut self, event: ControllerEvent) -> Effects {
         let mut effects = Effects::default();
-        self.core.step(Now(0), event, &mut effects);
+        self.core.step(self.now, event, &mut effects);
         for write in &effects.partition_writes {
             let assigned = &self.partition_of(&write.partition).assigned_replicas;
             let written = Partition {
@@ -237,6 +239,11 @@ impl Term {
 
     pub(crate) fn register(&mut self, registered: BTreeMap<BrokerId, BrokerImage>) -> Effects {
         self.step(ControllerEvent::Brokers(registered))
+    }
+
+    pub(crate) fn suspect(&mut self, id: i32, epoch: i64) -> Effects {
+        let broker_epoch = BrokerEpoch(epoch);
+        self.step(ControllerEvent::BrokerSuspected { broker: b(id), broker_epoch })
     }
 
     pub(crate) fn request(&mut self) -> RequestId {

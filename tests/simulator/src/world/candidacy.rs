@@ -3,11 +3,14 @@
 use barnabas_controller_core::{CandidateEffect, CandidateEvent, SessionId};
 use barnabas_types::BrokerEpoch;
 
-use super::{World, id_of};
+use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Input, Ix};
 use crate::mutation::Mutation;
 use crate::store::{Answer, Request};
+
+/// When a broker that follows a controller first looks whether that is there.
+const FIRST_DIAL_MS: u64 = 10;
 
 impl World {
     /// Steps the candidate and performs what it wants, in order.
@@ -50,6 +53,9 @@ impl World {
                 }
                 CandidateEffect::ReadEpoch => self.ask_store(b, Request::ReadEpoch),
                 CandidateEffect::ReadController => self.ask_store(b, Request::ReadController),
+                CandidateEffect::DeleteController { version } => {
+                    self.ask_store(b, Request::DeleteController { version });
+                }
                 CandidateEffect::Race { epoch, version } => {
                     self.ask_store(b, Request::Race { broker, epoch, version });
                 }
@@ -69,6 +75,9 @@ impl World {
                 CandidateEffect::EndTerm => self.end_term(b),
                 CandidateEffect::Follow { controller, epoch } => {
                     self.note(Some(b), "follows", || format!("controller {controller}, {epoch}"));
+                    if self.swarm.suspicion {
+                        self.later(b, FIRST_DIAL_MS, Input::Dial { to: ix_of(controller) });
+                    }
                 }
                 CandidateEffect::Pause => {
                     if let Some(term) = &mut self.processes[b].term {
@@ -114,14 +123,21 @@ impl World {
             (Request::DeleteRegistration { .. }, Some(_)) => {
                 CandidateEvent::RegistrationDeleteTried { session }
             }
-            (Request::ReadEpoch, Some(Answer::Epoch { epoch, version })) => {
+            (Request::DeleteController { .. }, Some(_)) => {
+                CandidateEvent::ControllerDeleteTried { session }
+            }
+            (Request::ReadEpoch, Some(Answer::Epoch { epoch, version, .. })) => {
                 CandidateEvent::EpochRead { session, epoch, version }
             }
             (Request::ReadController, Some(Answer::Controller(controller))) => {
                 return self.ask_store(b, Request::ReadEpochAfter { controller });
             }
-            (Request::ReadEpochAfter { controller }, Some(Answer::Epoch { epoch, version })) => {
-                CandidateEvent::ControllerRead { session, node: *controller, epoch, version }
+            (
+                Request::ReadEpochAfter { controller },
+                Some(Answer::Epoch { epoch, version, mzxid }),
+            ) => {
+                let node = *controller;
+                CandidateEvent::ControllerRead { session, node, epoch, version, mzxid }
             }
             (Request::Race { epoch, version, .. }, Some(Answer::Done)) => {
                 if epoch.0 > 1 {

@@ -17,6 +17,7 @@ mod pushing;
 mod replicas;
 mod script;
 mod sessions;
+mod suspicion;
 mod term;
 mod writes;
 
@@ -118,6 +119,8 @@ pub struct World {
     pub(crate) trace: Trace,
     /// Under which controller each move that is under way began.
     pub(crate) move_began: BTreeMap<TopicPartition, ControllerEpoch>,
+    /// The broker that a planted bug takes for gone in the present step.
+    pub(crate) suspecting: Option<BrokerId>,
     /// The fault phase is over.
     pub(crate) healed: bool,
     pub(crate) judged_well: bool,
@@ -194,6 +197,7 @@ impl World {
             coverage: Coverage::default(),
             trace,
             move_began: BTreeMap::new(),
+            suspecting: None,
             healed: false,
             judged_well: false,
             deadline_ms: u64::MAX,
@@ -413,6 +417,7 @@ impl World {
             Input::TryConnect => self.try_connect(b),
             Input::AwaitedEnough { session } => self.awaited_enough(b, session),
             Input::Tick => self.tick(b),
+            Input::Dial { to } => self.dial(b, to),
             Input::Push(update) => self.pushed(b, *update, from),
             Input::PushAck { broker, broker_epoch, term, version, reports } => {
                 self.push_acked(b, broker, broker_epoch, term, version, reports);

@@ -80,6 +80,8 @@ impl World {
                     self.deliver_watches();
                 }
             }
+            Operation::SuspectBroker => self.suspect_some_broker(),
+            Operation::SuspectController => self.suspect_some_controller(),
             Operation::TouchState => {
                 if let Some(at) = self.some_partition()
                     && self.store.touch_state(&at)
@@ -195,6 +197,7 @@ impl World {
     pub(crate) fn end_process(&mut self, b: Ix, how: &str) {
         self.note(Some(b), how, String::new);
         self.silence(b);
+        self.connections_break(b);
         // What it sent waits in the sockets of others, and outlives it (R30).
         for happening in std::mem::take(&mut self.processes[b].held) {
             let sent = match &happening {

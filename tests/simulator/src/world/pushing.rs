@@ -4,8 +4,9 @@ use barnabas_controller_core::{ControllerEvent, ReplicaReport};
 use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, TopicPartition};
 
 use super::{World, id_of, ix_of};
+use crate::coverage::Reached;
 use crate::happening::{Input, Ix, Update};
-use crate::process::Stream;
+use crate::process::{Stream, Term};
 
 /// How long an acknowledgement may take before the stream is begun anew with the full image.
 const ACK_MS_MAX: u64 = 60;
@@ -67,8 +68,13 @@ impl World {
                 stream.in_flight = None;
             }
         }
+        let suspected = term.controller.is_suspected(broker);
         let event = ControllerEvent::PushAcked { broker, broker_epoch, version, reports };
         self.step_controller(b, event);
+        let suspects = |term: &Term| term.controller.is_suspected(broker);
+        if suspected && !self.processes[b].term.as_ref().is_some_and(suspects) {
+            self.reach(Reached::SuspicionEnded);
+        }
         self.pump(b);
     }
 
@@ -90,6 +96,7 @@ impl World {
             stream.acked = None;
             self.step_controller(b, ControllerEvent::PushBroken { broker, broker_epoch });
             self.pump(b);
+            self.dial(b, ix_of(broker));
         }
     }
 }

@@ -45,6 +45,7 @@ impl World {
             after_brokers: Vec::new(),
             half_ended: BTreeSet::new(),
             told_of_drains: BTreeSet::new(),
+            twisted: BTreeSet::new(),
             requests: 0,
         });
         self.read_brokers(b);
@@ -231,7 +232,14 @@ impl World {
             &event,
             ControllerEvent::ElectLeaders { elect, .. } if elect.election != Election::Preferred
         );
+        let suspect = match &event {
+            ControllerEvent::BrokerSuspected { broker, .. } => Some(*broker),
+            _ => self.suspecting,
+        };
         term.controller.step(now, event, &mut effects);
+        if let Some(suspect) = suspect {
+            self.suspicion_decided(b, suspect, &mut effects.partition_writes);
+        }
         if demanded {
             for write in &effects.partition_writes {
                 let built_on = (write.partition.clone(), write.expected);

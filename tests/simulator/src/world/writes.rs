@@ -50,7 +50,7 @@ impl World {
                 return self.ask_as_controller(b, Request::ReadPartition { fence, write });
             }
             (Request::WritePartition { fence, write }, Some(answer)) => match answer {
-                Answer::Done => (write.write, WriteOutcome::Applied),
+                Answer::Done => (write.write, self.applied(b, &write)),
                 Answer::EpochMoved => (write.write, WriteOutcome::Fenced),
                 _ => {
                     // The version differs, or the node is gone: what is there now decides.
@@ -61,7 +61,7 @@ impl World {
             (Request::ReadPartition { fence, write }, Some(answer)) => match answer {
                 Answer::EpochMoved => (write.write, WriteOutcome::Fenced),
                 Answer::State(Some(now)) if now == write.state => {
-                    (write.write, WriteOutcome::Applied)
+                    (write.write, self.applied(b, &write))
                 }
                 Answer::State(Some(now)) if now.partition_epoch == write.expected => {
                     // Not applied yet; the first attempt may still land, then this one meets its version.
@@ -232,6 +232,16 @@ impl World {
                 Request::ConfirmGrant { fence, to, broker_epoch, .. },
                 Answer::Epoch { version, .. },
             ) if *version == fence.version => self.grant_begins(*to, *broker_epoch),
+            (Request::DeleteController { version }, Answer::Done) => {
+                self.reach(Reached::ControllerDeposed);
+                // The election that wrote this version is the one that was to be undone.
+                if self.store.controller_epoch.1 != *version {
+                    let now = self.store.controller_epoch.1;
+                    let text =
+                        format!("/controller of version {now} is gone for version {version}");
+                    self.checkers.broken("R17", text);
+                }
+            }
             (Request::CreateRegistration { broker, .. }, Answer::Created(_)) => {
                 self.checkers.counts_again(*broker);
             }

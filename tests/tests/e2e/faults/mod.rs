@@ -15,6 +15,7 @@ mod c_readers;
 mod e_isolated;
 mod e_producers;
 mod g_clients;
+mod suspicion;
 
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::Options;

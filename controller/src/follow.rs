@@ -1,0 +1,109 @@
+//! Watches the process of the controller that this broker follows: while none of its push streams is open here, it is looked for,
+//! and if its ports refuse connections it is suspected (R17).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use barnabas_controller_core::SessionId;
+use barnabas_proto::znode::{BrokerNode, ControllerNode, paths};
+use barnabas_types::{BrokerId, ControllerEpoch};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::dial::Ports;
+use crate::drive::Backoff;
+use crate::membership::{Asked, Membership};
+use crate::zookeeper::{Reply, Request, ZooKeeper};
+
+type Open = BTreeMap<ControllerEpoch, usize>;
+
+/// The push streams that are open at this broker, counted by controller epoch. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct PushStreams(watch::Sender<Open>);
+
+impl PushStreams {
+    /// A stream of the controller of this epoch is open, until the value is dropped.
+    #[must_use]
+    pub fn opened(&self, epoch: ControllerEpoch) -> PushStream {
+        self.0.send_modify(|open| *open.entry(epoch).or_default() += 1);
+        PushStream { epoch, streams: self.clone() }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Open> {
+        self.0.subscribe()
+    }
+}
+
+/// One open stream.
+#[derive(Debug)]
+pub struct PushStream {
+    epoch: ControllerEpoch,
+    streams: PushStreams,
+}
+
+impl Drop for PushStream {
+    fn drop(&mut self) {
+        self.streams.0.send_modify(|open| {
+            if let Some(count) = open.get_mut(&self.epoch) {
+                *count -= 1;
+                if *count == 0 {
+                    open.remove(&self.epoch);
+                }
+            }
+        });
+    }
+}
+
+/// Runs until the shell has ended. Asks it to look for the controller as long as that has no stream here: at once, then more and
+/// more rarely.
+pub(crate) async fn run(
+    me: BrokerId,
+    mut membership: watch::Receiver<Membership>,
+    mut streams: watch::Receiver<Open>,
+    shell: mpsc::WeakSender<Asked>,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    loop {
+        let followed = membership.borrow_and_update().controller.filter(|(id, _)| *id != me);
+        let away = followed.filter(|(_, epoch)| !streams.borrow_and_update().contains_key(epoch));
+        let wait = match away {
+            Some((controller, _)) => {
+                let (done, looked) = oneshot::channel();
+                let Some(shell) = shell.upgrade() else { return };
+                if shell.send(Asked::LookForController(controller, done)).await.is_err() {
+                    return;
+                }
+                drop(shell);
+                let _ = looked.await; // dropped when that is done
+                backoff.wait()
+            }
+            None => {
+                backoff.reset();
+                Duration::MAX
+            }
+        };
+        tokio::select! {
+            changed = membership.changed() => if changed.is_err() { return },
+            changed = streams.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// The session of the controller, if its process seems to be gone: the ports of its registration refuse, or its broker is
+/// registered by another process meanwhile.
+pub(crate) async fn gone<Z: ZooKeeper>(client: &Z, controller: BrokerId) -> Option<SessionId> {
+    let get = |path: String| client.submit(Request::Get { path, watch: false });
+    let Ok(Reply::Node(Some(node))) = get(paths::CONTROLLER.to_owned()).await else { return None };
+    let owner = node.stat.owner?;
+    if ControllerNode::parse(&node.data).ok()?.broker != controller {
+        return None;
+    }
+    let Ok(Reply::Node(Some(node))) = get(paths::broker(controller)).await else { return None };
+    if node.stat.owner == Some(owner) {
+        let ports = Ports::from(&BrokerNode::parse(controller, &node.data).ok()?);
+        if !ports.refuse().await {
+            return None;
+        }
+    }
+    Some(owner)
+}
