@@ -110,7 +110,7 @@ impl Load {
                     sent.map_err(|(error, _)| error)?;
                     number += 1;
                 }
-                std::thread::sleep(SEND_EVERY);
+                std::thread::park_timeout(SEND_EVERY);
             }
             Ok(producer.flush(FLUSH_MAX)?)
         });

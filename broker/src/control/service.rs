@@ -108,7 +108,7 @@ mod tests {
         let flushers = disk.storage.start_flushers(&outward);
         let mark = watch::channel(TailMark::default()).0;
         let agent = Agent::start(node.clone(), disk.storage.clone(), flushers, mark);
-        let service = Arc::new(PushService::new(agent, node));
+        let service = Arc::new(PushService::new(agent, node, PushStreams::default()));
         let mut asking = JoinSet::new();
         for _ in 0..=DESCRIPTIONS_MAX {
             let service = service.clone();

@@ -440,6 +440,7 @@ mod tests {
             version,
             correlation_id: 1,
             client_id: None,
+            frame: &bytes::Bytes::new(),
         };
         let mut flush = Flush::default();
         handle(&context, &request, &mut flush).unwrap();

@@ -664,7 +664,7 @@ fn a_restarted_controller_deletes_what_its_dead_incarnation_left_and_nothing_els
     let tried = Event::ControllerDeleteTried { session: S };
     assert_eq!(bench.step(tried), [Effect::ReadController]);
     let follow = Effect::Follow { controller: BrokerId(1), epoch: e(5) };
-    assert_eq!(bench.read(Some(OTHER), 5, 8), [follow.clone()], "once");
+    assert_eq!(bench.read(Some(OTHER), 5, 8), std::slice::from_ref(&follow), "once");
     // The node of the dead incarnation, but the epoch of a later election; and a stranger's node.
     assert_eq!(
         restarted().read_between(Some(OTHER), 6, 9, 31),
