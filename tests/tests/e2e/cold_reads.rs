@@ -90,9 +90,10 @@ async fn a_slow_disk_holds_up_consumers_of_what_it_reads_and_nobody_else() -> Ou
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_disk_holds_up_one_partition_of_a_follower_and_not_the_others() -> Outcome<()> {
-    let mut cluster =
-        Cluster::start(Options { brokers: 2, preload: Preload::Faults, ..Options::default() })
-            .await?;
+    let mut options = Options { brokers: 2, preload: Preload::Faults, ..Options::default() };
+    // Broker 1 leads all the time.
+    options.config += "auto.leader.rebalance.enable: false\n";
+    let mut cluster = Cluster::start(options).await?;
     for name in ["cold", "warm"] {
         let configs = &[("min.insync.replicas", "1")];
         topic(&cluster, NewTopic { name, partitions: 1, replication_factor: 2, configs }).await?;

@@ -1,6 +1,6 @@
 //! A blocking connection that sends frames as they are and reads answers.
 
-use std::io::{Read as _, Write as _};
+use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -39,6 +39,14 @@ impl Link {
 
     pub(super) fn send(&mut self, frame: &[u8]) -> Result<(), CliError> {
         self.stream.write_all(frame).map_err(refused)
+    }
+
+    /// A frame whose end others share.
+    pub(super) fn send_parts(&mut self, head: &[u8], rest: &[u8]) -> Result<(), CliError> {
+        let parts = [IoSlice::new(head), IoSlice::new(rest)];
+        let sent = self.stream.write_vectored(&parts).map_err(refused)?;
+        self.send(head.get(sent..).unwrap_or_default())?;
+        self.send(&rest[sent.saturating_sub(head.len())..])
     }
 
     /// The next answer, from its correlation id on; valid until the one after it.

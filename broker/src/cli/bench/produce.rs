@@ -36,6 +36,13 @@ pub(in crate::cli) struct ProduceArgs {
     in_flight: u32,
 }
 
+/// One connection that is ready to send.
+struct Driver {
+    link: Link,
+    /// For each of its partitions, what of a request's frame comes before the batch, with which the frame ends.
+    heads: Vec<Bytes>,
+}
+
 /// One batch of records without compression.
 pub(super) fn batch(of: &Batch) -> Vec<u8> {
     // Not all alike, so that nothing on the way can make less of it.
@@ -45,7 +52,7 @@ pub(super) fn batch(of: &Batch) -> Vec<u8> {
     (0..records).fold(BatchBuilder::new(), |batch, _| batch.record(&value)).build()
 }
 
-/// The frame that sends a batch to one partition.
+/// The frame that sends a batch to one partition; it ends with the batch.
 pub(super) fn request(
     topic: &str,
     partition: i32,
@@ -86,17 +93,18 @@ impl ProduceArgs {
         let batch = batch(&self.batch);
         let requests = (self.bytes / batch.len() as u64).max(1);
         let connections = u64::from(self.connections).min(requests);
+        let step = usize::try_from(connections).unwrap_or(1);
+        let drivers: Vec<Driver> = (0..step)
+            .map(|mine| self.driver(&partitions, mine, step, &batch))
+            .collect::<Result<_, _>>()?;
         let began = Instant::now();
         let ran: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..connections)
-                .map(|number| {
-                    let (partitions, batch) = (&partitions, &batch);
+                .zip(drivers)
+                .map(|(number, driver)| {
+                    let batch = &batch;
                     let share = requests / connections + u64::from(number < requests % connections);
-                    scope.spawn(move || {
-                        let mine = usize::try_from(number).unwrap_or(0);
-                        let step = usize::try_from(connections).unwrap_or(1);
-                        self.drive(partitions, mine, step, batch, share)
-                    })
+                    scope.spawn(move || self.drive(driver, batch, share))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join()).collect()
@@ -125,30 +133,38 @@ impl ProduceArgs {
     }
 
     /// One connection to one of the leaders; it serves, in turn, its share of the partitions that this one leads.
-    fn drive(
+    fn driver(
         &self,
         partitions: &[(i32, String)],
         mine: usize,
         step: usize,
         batch: &[u8],
+    ) -> Result<Driver, CliError> {
+        let (address, served) = share_of(partitions, mine, step);
+        let head = |partition: &i32| {
+            let frame = request(&self.driven.topic, *partition, self.batch.acks, batch)?;
+            Ok(Bytes::copy_from_slice(&frame[..frame.len() - batch.len()]))
+        };
+        let heads = served.iter().map(head).collect::<Result<_, CliError>>()?;
+        Ok(Driver { link: Link::dial(address)?, heads })
+    }
+
+    fn drive(
+        &self,
+        Driver { mut link, heads }: Driver,
+        batch: &[u8],
         share: u64,
     ) -> Result<Vec<Duration>, CliError> {
-        let (address, served) = share_of(partitions, mine, step);
-        let frames: Vec<Bytes> = served
-            .iter()
-            .map(|partition| request(&self.driven.topic, *partition, self.batch.acks, batch))
-            .collect::<Result<_, _>>()?;
-        let mut link = Link::dial(address)?;
         let mut sent = std::collections::VecDeque::new();
         let mut times = Vec::new();
-        let mut next = frames.iter().cycle();
+        let mut next = heads.iter().cycle();
         for _ in 0..share {
             if sent.len() >= self.in_flight as usize {
                 receive(&mut link, &mut sent, &mut times)?;
             }
-            if let Some(frame) = next.next() {
+            if let Some(head) = next.next() {
                 sent.push_back(Instant::now());
-                link.send(frame)?;
+                link.send_parts(head, batch)?;
             }
         }
         while !sent.is_empty() {
