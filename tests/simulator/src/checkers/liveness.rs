@@ -67,7 +67,7 @@ fn replicas(
         let directory = world.disks[b].directories.get(&tp);
         let Some(directory) = directory else { return nothing() };
         let (own, leaders) = (&directory.records, &leading.records);
-        // What lies below a log start is deleted, though the disk still has it; a leader may begin lower after an unclean election.
+        // Below its log start it has deleted what the leader, after an unclean election, may have.
         let kept = usize::try_from(directory.log_start.0).unwrap_or(0);
         let same = own.len() == leaders.len()
             && own.iter().zip(leaders).skip(kept).all(|(a, b)| a.agrees(b));
