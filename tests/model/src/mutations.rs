@@ -155,7 +155,7 @@ pub(crate) const PLANTED: &[Planted] = &[
     (
         Mutation::StrayDirectoryOpened,
         "stray-directory-opened-loses",
-        "rec=2 del=1 pc=1 al=1 isr=3 only=I6",
+        "rec=2 del=1 pc=1 ar=3 isr=3 only=I6",
     ),
     (Mutation::FetchOfAnyLife, "fetch-of-any-life", "rec=1 del=1 ar=3 isr=3"),
     (Mutation::FetchOfAnyLife, "fetch-of-any-life-loses", "rec=2 del=1 pc=1 ar=3 isr=3 only=I6"),
