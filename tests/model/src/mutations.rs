@@ -13,7 +13,7 @@ pub(crate) const PLANTED: &[Planted] = &[
     (
         Mutation::JoinAtHighWatermarkOnly,
         "join-at-hw-only",
-        "rec=1 pc=2 al=1 min=2 isr=3 lost=1 epochs=3",
+        "rec=1 pc=2 al=1 min=2 ar=3 isr=3 lost=1 epochs=3",
     ),
     (
         Mutation::JoinAtEpochStartOnly,
@@ -26,11 +26,11 @@ pub(crate) const PLANTED: &[Planted] = &[
     (Mutation::NoPushTarget, "no-push-target", "rec=1 hc=1 isr=3"),
     (Mutation::RestartedMemberStays, "restarted-member-stays", "rec=1 hc=1 isr=3"),
     (Mutation::WaitersOutliveEpoch, "waiters-outlive-epoch", "rec=2 su=1 isr=3"),
-    (Mutation::NoGateOnHighWatermark, "no-gate-on-hw", "rec=1 hc=1 al=1 min=2 isr=3"),
+    (Mutation::NoGateOnHighWatermark, "no-gate-on-hw", "rec=1 hc=1 al=1 min=2 ar=3 isr=3"),
     (
         Mutation::MinInsyncOnlyBeforeAppend,
         "min-insync-only-before-append",
-        "rec=1 hc=1 al=1 min=2 isr=3",
+        "rec=1 hc=1 al=1 min=2 ar=3 isr=3",
     ),
     (Mutation::ServedBeforeEpochStart, "served-before-epoch-start", "rec=1 su=1"),
     (
@@ -62,11 +62,11 @@ pub(crate) const PLANTED: &[Planted] = &[
         "no-isr-broker-epochs-but-led-epochs-kept",
         "rec=1 hc=1 pc=1 te=2 ar=3 isr=3 min=2",
     ),
-    (Mutation::TailLossUnreported, "tail-loss-unreported", "rec=1 hc=1 pc=1 min=2 isr=3"),
+    (Mutation::TailLossUnreported, "tail-loss-unreported", "rec=1 hc=1 pc=1 min=2 ar=3 isr=3"),
     (
         Mutation::LostTailStaysIfNoOtherLives,
         "lost-tail-stays-if-no-other-lives",
-        "rec=1 hc=1 pc=1 min=2 isr=3",
+        "rec=1 hc=1 pc=1 min=2 ar=3 isr=3",
     ),
     (
         Mutation::LastMemberWithLostTailLeads,
