@@ -231,7 +231,7 @@ fn every_topic_setting_has_its_default_here() {
     for setting in SETTINGS {
         let (mut expected, mut value) = (TopicConfig::default(), "1");
         if setting.read(&mut expected, value).is_err() {
-            value = ["true", "sync", "LogAppendTime", "compact,delete", "100"]
+            value = ["true", "sync", "LogAppendTime", "compact,delete", "zstd", "100"]
                 .into_iter()
                 .find(|v| setting.read(&mut expected, v).is_ok())
                 .unwrap();

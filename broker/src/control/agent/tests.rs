@@ -303,6 +303,13 @@ async fn a_full_disk_refuses_producers_fences_nobody_and_is_over_when_there_is_r
     assert!(hosted.leads_in(LeaderEpoch(5)) && rig.told().is_empty());
     refusals.lift();
     produce(&rig.node, &hosted, Acks::None, 1, None);
+    assert_eq!(
+        hosted.consumer_view(None).unwrap().log_end,
+        Offset(1),
+        "full until somebody has looked"
+    );
+    rig.agent.storage.directories().iter().for_each(|directory| directory.look_at_space(0));
+    produce(&rig.node, &hosted, Acks::None, 1, None);
     assert_eq!(hosted.consumer_view(None).unwrap().log_end, Offset(2));
 }
 

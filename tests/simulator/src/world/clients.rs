@@ -65,7 +65,7 @@ impl World {
         count
     }
 
-    fn all_partitions(&self) -> Vec<TopicPartition> {
+    pub(crate) fn all_partitions(&self) -> Vec<TopicPartition> {
         let topics = self.store.topics.iter();
         topics
             .flat_map(|(topic, node)| {
@@ -77,11 +77,15 @@ impl World {
 
     pub(crate) fn some_partition(&mut self) -> Option<TopicPartition> {
         let all = self.all_partitions();
+        self.some_of(&all)
+    }
+
+    /// One of these, if there is any.
+    pub(crate) fn some_of(&mut self, all: &[TopicPartition]) -> Option<TopicPartition> {
         if all.is_empty() {
             return None;
         }
-        let index = self.choice.index(all.len());
-        Some(all[index].clone())
+        Some(all[self.choice.index(all.len())].clone())
     }
 
     /// An operator asks whoever believes to be controller; after a deposal that may be the wrong one.

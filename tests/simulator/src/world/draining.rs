@@ -224,12 +224,14 @@ impl World {
 
     /// An operator wants another leader for some partition.
     pub(crate) fn ask_for_election(&mut self, unclean: bool) {
-        let Some(partition) = self.some_partition() else { return };
+        let mut all = self.all_partitions();
+        if unclean {
+            // Nobody asks for one where somebody leads.
+            all.retain(|at| self.store.state(at).is_some_and(|(_, state)| state.leader.is_none()));
+        }
+        let Some(partition) = self.some_of(&all) else { return };
         let Some(to) = self.some_controller() else { return };
         let Some((_, state)) = self.store.state(&partition) else { return };
-        if unclean && state.leader.is_some() {
-            return;
-        }
         let expected = unclean.then_some(state.partition_epoch);
         // Some hesitate: the partition may be another one when they have made up their mind.
         let hesitates = unclean && self.values % 2 == 1;
