@@ -6,7 +6,7 @@ use crate::action::Action;
 use crate::node::brokers_in;
 use crate::protocol::Protocol;
 use crate::row::Begun;
-use crate::world::{BROKERS, Spent, World};
+use crate::world::{BROKERS, Ix, Spent, World};
 
 /// Actions that an opening takes; more than any has needed.
 const STEPS_MAX: usize = 100;
@@ -45,28 +45,50 @@ impl Protocol {
         let wish = if switches { Action::SwitchToSync } else { Action::Reassign(self.row.target) };
         w = self.play(w, wish, self.row.begun >= Begun::Joined);
         if self.row.begun == Begun::Left {
-            let leader = usize::from(w.node.leader.unwrap_or_default());
-            w = self.play(w, Action::Produce(leader), true);
-            w = self.play(w, Action::Lag(leader), false);
+            w = self.leave_again(w);
         }
+        w
+    }
+
+    /// The newcomer falls behind a new record, catches up before its leader hears that it has left the ISR, and so is counted.
+    fn leave_again(&self, mut w: World) -> World {
+        let leader = usize::from(w.node.leader.unwrap_or_default());
+        let newcomer = w.node.assigned.adding.trailing_zeros() as Ix;
+        let fetch = Action::Fetch { follower: newcomer, lost: false };
+        for action in [Action::Produce(leader), Action::Lag(leader), fetch, fetch] {
+            w = self.once(w, action);
+        }
+        w = self.play(w, fetch, false);
+        let left = w.node.isr[newcomer] == 0 && w.history.acked == 1;
+        assert!(left, "the newcomer was in the ISR when the record was acknowledged: {w}");
         w
     }
 
     /// An action, and all that follows without anything going wrong; whoever is being added `fetches`, or nobody does.
     fn play(&self, w: World, action: Action, fetches: bool) -> World {
-        let mut unbound = self.clone();
-        unbound.row.proposals = u8::MAX;
-        unbound.row.suspicions = u8::MAX;
-        let mut w = unbound.next(&w, action).unwrap_or(w);
-        let follows = |w: &World| follow_ups(w, fetches).iter().find_map(|a| unbound.next(w, *a));
+        let mut w = self.once(w, action);
         for _ in 0..STEPS_MAX {
-            let Some(next) = follows(&w) else { break };
+            let due = follow_ups(&w, fetches);
+            let Some(next) = due.into_iter().find_map(|a| self.unbound().next(&w, a)) else {
+                break;
+            };
             w = next;
         }
         let Spent { moves, switches, .. } = w.spent;
         w.spent = Spent { moves, switches, ..Spent::default() };
         self.settle(&mut w);
         w
+    }
+
+    /// One action; what has no effect changes nothing.
+    fn once(&self, w: World, action: Action) -> World {
+        self.unbound().next(&w, action).unwrap_or(w)
+    }
+
+    fn unbound(&self) -> Self {
+        let mut unbound = self.clone();
+        unbound.row.proposals = u8::MAX;
+        unbound
     }
 }
 
