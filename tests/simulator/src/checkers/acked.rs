@@ -55,9 +55,18 @@ impl Checkers {
         after_switch
     }
 
-    /// A producer was told that its sequences have a gap, though what comes before its request was acknowledged.
-    pub fn gap_told(&mut self, life: &Life, broker: usize, offset: Offset, made_in: LeaderEpoch) {
+    /// A producer was told that its sequences have a gap, by a leader of the epoch `told_in`, though what comes before its
+    /// request was acknowledged. No promise holds across an unclean election: whoever it deposed cannot be asked for in a roll call.
+    pub fn gap_told(
+        &mut self,
+        life: &Life,
+        (broker, told_in): (usize, LeaderEpoch),
+        (offset, made_in): (Offset, LeaderEpoch),
+    ) {
         let Some(history) = self.histories.get(life) else { return };
+        if history.unclean.iter().any(|unclean| told_in < *unclean && *unclean <= made_in) {
+            return;
+        }
         // A promise that is remembered no more was excused already.
         let promise = history.acked.get(&(offset.0, made_in));
         if promise.is_some_and(|promise| !history.excused(promise, history.newest.0)) {

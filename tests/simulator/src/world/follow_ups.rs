@@ -108,7 +108,11 @@ impl World {
                 self.reach(Reached::GapTold);
                 if !before.record.is_hole() {
                     let life = (at.clone(), before.record.topic_czxid);
-                    self.checkers.gap_told(&life, b, before.offset, before.made_in);
+                    let slot = self.processes[b].slots.get(at);
+                    let told_in =
+                        slot.and_then(|slot| slot.replica.leader_epoch()).unwrap_or_default();
+                    let made = (before.offset, before.made_in);
+                    self.checkers.gap_told(&life, (b, told_in), made);
                 }
             }
             Err(_) => self.reach(Reached::GapWithheld),
