@@ -65,7 +65,7 @@ planted! {
     r19_leavers_that_leave_at_once_are_found: LeaversLeaveAtOnce within 100,
     r21_newcomers_dropped_at_once_are_found: NewcomerDroppedAtOnce within 300,
     r20_epochs_that_stay_when_replicas_leave_are_found: FinishKeepsEpoch within 100,
-    r39_unclean_elections_of_any_version_are_found: UncleanOfAnyVersion within 20000,
+    r39_unclean_elections_of_any_version_are_found: UncleanOfAnyVersion within 3000,
     r18_moves_that_end_in_two_writes_are_found: MoveEndsInTwoWrites within 300,
     r18_assignments_that_keep_the_version_are_found: AssignmentKeepsVersion within 300,
     r11_gaps_that_are_told_at_once_are_found: GapToldAtOnce within 3000,

@@ -18,8 +18,8 @@ use crate::store::{Answer, Request};
 
 /// Pause before a draining broker asks again.
 const ASK_AGAIN_MS: u64 = 15;
-/// How long some operators think about an unclean election.
-const OPERATOR_HESITATES_MS: u64 = 200;
+/// How long operators think about an unclean election.
+const OPERATOR_HESITATES_MS: u64 = 100;
 
 impl World {
     /// An operator drains a broker, or undrains one that is drained; a shutdown is left alone.
@@ -233,9 +233,8 @@ impl World {
         let Some(to) = self.some_controller() else { return };
         let Some((_, state)) = self.store.state(&partition) else { return };
         let expected = unclean.then_some(state.partition_epoch);
-        // Some hesitate: the partition may be another one when they have made up their mind.
-        let hesitates = unclean && self.values % 2 == 1;
-        let after_ms = if hesitates { OPERATOR_HESITATES_MS } else { 3 };
+        // Who gives records up hesitates: the partition may be another one by then.
+        let after_ms = if unclean { OPERATOR_HESITATES_MS } else { 3 };
         let input = Input::Elect { partition, unclean: expected };
         self.queue.after(after_ms, Happening::Input { to, life: None, from: None, input });
     }
