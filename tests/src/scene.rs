@@ -14,6 +14,8 @@ use crate::{Fault, Outcome};
 
 /// How long a broker may take to answer before it is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Kafka's OFFSET_NOT_AVAILABLE: the leader's high watermark has not reached the start of its epoch.
+const OFFSET_NOT_AVAILABLE: i16 = 78;
 
 /// How many times a scenario repeats its fault: so often, times `BARNABAS_ROUNDS` for a longer run by hand.
 #[must_use]
@@ -281,6 +283,23 @@ pub async fn until_serves(address: &str, topic: &str, partition: i32) -> Outcome
         let mut client = Client::connect(address).await.ok()?;
         let ask = client.end_offset(topic, partition);
         tokio::time::timeout(ANSWER_MAX, ask).await.ok()?.ok()
+    })
+    .await
+}
+
+/// Waits until a broker leads a partition in its own eyes, though it may not yet say where the partition ends: too few may be
+/// in sync for that.
+///
+/// # Errors
+/// It does not within the deadline.
+pub async fn until_leads(address: &str, topic: &str, partition: i32) -> Outcome<()> {
+    wait_for(&format!("{address} leads {topic}-{partition}"), SETTLE_MAX, || async {
+        let mut client = Client::connect(address).await.ok()?;
+        let ask = client.latest(topic, partition, -1);
+        match tokio::time::timeout(ANSWER_MAX, ask).await.ok()?.ok()? {
+            Ok(_) | Err(OFFSET_NOT_AVAILABLE) => Some(()),
+            Err(_) => None,
+        }
     })
     .await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use barnabas_tests::Outcome;
 use barnabas_tests::client::{Answer, Client, Terms};
 use barnabas_tests::proxy::Link;
-use barnabas_tests::scene::Scene;
+use barnabas_tests::scene::{Scene, until_leads};
 
 use super::{proxied, topic, values};
 
@@ -55,11 +55,15 @@ async fn isolated(accomplice: bool) -> Outcome<()> {
         }
     }
     let survivors = if accomplice { vec![other] } else { vec![friend, other] };
-    scene
+    let state = scene
         .until("another leads", ("t", partition), |state| {
             survivors.iter().any(|id| state.leader == i64::from(*id))
         })
         .await?;
+    // Until it has heard of that itself it follows the old leader, and what that one acknowledges is in its log.
+    let new_leader = i32::try_from(state.leader)?;
+    let elected = scene.cluster.broker(new_leader).config().listener.to_string();
+    until_leads(&elected, "t", partition).await?;
     for value in values("cut-off", 0..3) {
         scene.oracles.sent(&value);
     }
