@@ -124,11 +124,17 @@ impl Checkers {
         }
     }
 
-    /// A deletion was acknowledged (DR).
-    pub fn deletion_acked(&mut self, life: &Life, epoch: LeaderEpoch, to: Offset) {
+    /// A deletion was acknowledged (DR) by the leader of this epoch, whose last record is of `last_epoch`.
+    pub fn deletion_acked(
+        &mut self,
+        life: &Life,
+        (epoch, last_epoch): (LeaderEpoch, Option<LeaderEpoch>),
+        to: Offset,
+    ) {
         let host_crashes = self.host_crashes;
         let Some(history) = self.histories.get_mut(life) else { return };
-        let deletion = Deletion { to, made_in: epoch, host_crashes };
+        let wrote_nothing = last_epoch.is_none_or(|last| last < epoch);
+        let deletion = Deletion { to, made_in: epoch, wrote_nothing, host_crashes };
         history.deletions.push(deletion);
     }
 

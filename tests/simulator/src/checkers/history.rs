@@ -24,6 +24,8 @@ pub struct Deletion {
     pub to: Offset,
     /// Epoch of the leader that acknowledged it.
     pub made_in: LeaderEpoch,
+    /// That leader had no record of its own epoch.
+    pub wrote_nothing: bool,
     /// Hosts that had died before.
     pub host_crashes: u32,
 }
@@ -120,8 +122,8 @@ impl History {
         sync.then_some(self.async_times)
     }
 
-    /// The same for a deletion: an unclean election, or, after as many host crashes as min.insync asks for, an election from
-    /// the longest log, which looks at the end of a log and not at its start.
+    /// The same for a deletion: an unclean election; or an election from the longest log, which looks at the end of a log and
+    /// not at its start, after as many host crashes as min.insync asks for, or through the gap of [`Self::lost_by_recovery`].
     #[must_use]
     pub(super) fn excuses_deletion(
         &self,
@@ -131,7 +133,8 @@ impl History {
     ) -> bool {
         let between = |e: &LeaderEpoch| deletion.made_in < *e && *e <= epoch;
         let crashed = host_crashes - deletion.host_crashes >= self.config.min_insync_replicas;
-        self.unclean.iter().any(between) || (crashed && self.recovered.iter().any(between))
+        let may_recover = crashed || deletion.wrote_nothing;
+        self.unclean.iter().any(between) || (may_recover && self.recovered.iter().any(between))
     }
 
     /// A known gap of R8, which compares (epoch of the last record, LEO): a deposed leader of epoch e that went on appending

@@ -112,8 +112,10 @@ impl World {
         let Some(slot) = self.processes[b].slots.get(at) else { return };
         let Some(epoch) = slot.replica.leader_epoch() else { return };
         let life = (at.clone(), slot.incarnation.czxid);
+        let last_epoch = self.disks[b].directories.get(at).and_then(|d| d.records.last());
+        let last_epoch = last_epoch.map(|record| record.epoch);
         self.reach(Reached::Deleted);
-        self.checkers.deletion_acked(&life, epoch, to);
+        self.checkers.deletion_acked(&life, (epoch, last_epoch), to);
     }
 
     /// The core wants its log to begin at `to`.
