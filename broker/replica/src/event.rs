@@ -235,6 +235,10 @@ pub enum Event {
     /// `OutOfOrderSequenceNumber` once it is sure that this replica led after the request had come (see
     /// [`crate::Effects::roll_call`]); until then the wait ends like any other, with an error on which clients try again.
     ProduceGap(ProduceGap),
+    /// A consumer asks for what is above the log end. The leader asks its maximal ISR whether it still led when that came;
+    /// the call is number [`crate::Replica::roll_call`] then, and [`crate::Replica::doubts_end`] says whether it is answered
+    /// ([`crate::Effects::roll_call_answered`]). Nothing happens to who does not lead.
+    RollCall,
     /// An append ordered by an effect is written. Completion of [`crate::Effects::append`].
     Appended {
         /// The producer whose batches these are, `None` for a follower's append.

@@ -1,12 +1,8 @@
 //! A gap in an idempotent producer's sequences (KIP-98): told only by who surely led after the request had come.
 //!
-//! A leader that was deposed and has not heard of it lacks what its successor has acknowledged. Were it to say to a producer
-//! that comes back with old metadata that a sequence is missing, the producer would begin anew and write a second time
-//! what it has no answer for. So the leader calls the roll first. Whoever deposed it in a clean election was a member of
-//! its maximal ISR, and takes no part in its epoch any more from before the successor's first acknowledgement. A member
-//! that fetches in this epoch after it has heard the call had not done so when the request came; once all have, nothing
-//! was acknowledged elsewhere before the request, and the gap is real. A leader that is the maximal ISR by itself needs no
-//! witness: nobody else can be elected.
+//! A leader that was deposed unawares lacks what its successor has acknowledged. Were it to say to a producer that comes back
+//! with old metadata that a sequence is missing, the producer would begin anew and write a second time what it has no
+//! answer for. So the leader calls the roll first (`roll_call`).
 
 use barnabas_types::{Acks, Condition};
 
@@ -28,9 +24,8 @@ pub(crate) struct Gap {
 impl Leader {
     /// Tells the gaps whose roll call every member of the maximal ISR has answered.
     pub(crate) fn tell_gaps(&mut self, effects: &mut Effects) {
-        let members = self.followers.iter().filter(|f| f.in_maximal_isr());
-        let heard = members.map(|f| f.heard).min().unwrap_or(u64::MAX);
-        while let Some(gap) = self.gaps.front().copied().filter(|gap| gap.call <= heard) {
+        let answered = self.answered_call();
+        while let Some(gap) = self.gaps.front().copied().filter(|gap| gap.call <= answered) {
             self.gaps.pop_front();
             let Gap { waiter, found, expected, .. } = gap;
             let told = Condition::OutOfOrderSequenceNumber { found, expected };
@@ -60,14 +55,7 @@ impl Replica {
             effects.answers.push((waiter, Err(told)));
             return;
         }
-        self.roll_call += 1;
-        leader.gaps.push_back(Gap { waiter, call: self.roll_call, found, expected });
-        effects.roll_call = true;
-    }
-
-    /// Number of the last roll call, 0 if there was none. It never goes down in the life of a replica.
-    #[must_use]
-    pub fn roll_call(&self) -> u64 {
-        self.roll_call
+        leader.gaps.push_back(Gap { waiter, call: self.roll_call + 1, found, expected });
+        self.call_roll(effects);
     }
 }

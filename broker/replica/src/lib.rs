@@ -14,6 +14,7 @@ mod leader;
 mod log_start;
 mod progress;
 mod replica;
+mod roll_call;
 #[cfg(test)]
 mod tests;
 mod view;

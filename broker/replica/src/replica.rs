@@ -43,7 +43,7 @@ pub struct Replica {
     pub(crate) ordered_start: Offset,
     /// The log start of a reset that is not durable yet.
     pub(crate) reset_start: Option<Offset>,
-    /// The last roll call (see `gaps`). Not of the leadership: an answer of an earlier one must not count for a later one.
+    /// The last roll call (see the module of that name). Not of the leadership: an answer of an earlier one must not count for a later one.
     pub(crate) roll_call: u64,
     /// How far answers may run ahead of the flushed offset in async mode.
     pub(crate) flush_bound: FlushBound,
@@ -119,6 +119,7 @@ impl Replica {
     /// On a broken invariant (I3, I7, I8): the shell fences the partition.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
         self.forgive_own_stall(now);
+        let answered = self.answered_calls();
         match event {
             Event::Registered { broker_epoch } => self.on_registered(broker_epoch, effects),
             Event::State(push) => self.on_state(now, push, effects),
@@ -127,6 +128,7 @@ impl Replica {
                 self.on_produce_again(waiter, acks, base, end, effects);
             }
             Event::ProduceGap(gap) => self.on_produce_gap(gap, effects),
+            Event::RollCall => self.on_roll_call(effects),
             Event::Appended { waiter: Some(waiter), leader_epoch, log_end } => {
                 self.on_producer_appended(now, waiter, leader_epoch, log_end, effects);
             }
@@ -157,6 +159,7 @@ impl Replica {
             Event::Tick => self.on_tick(now, effects),
         }
         self.committed(effects);
+        effects.roll_call_answered = self.answered_calls() > answered;
         self.assert_invariants();
     }
 

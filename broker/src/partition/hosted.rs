@@ -95,6 +95,7 @@ impl Hosted {
                 deletions: BTreeMap::new(),
                 next_waiter: 0,
                 parked: Vec::new(),
+                doubting: Vec::new(),
                 sessions: Vec::new(),
                 watchers: Vec::new(),
                 flushing: Flushing::default(),

@@ -26,6 +26,8 @@ pub(super) struct Inner {
     pub(super) deletions: BTreeMap<WaiterId, oneshot::Sender<DeleteResult>>,
     pub(super) next_waiter: u64,
     pub(super) parked: Vec<Arc<ParkedFetch>>,
+    /// Fetches above the log end that wait for a roll call.
+    pub(super) doubting: Vec<Arc<ParkedFetch>>,
     pub(super) sessions: Vec<(Arc<dyn FollowerSession>, u32)>,
     /// Clients' fetch sessions that want news of this partition, and its number there.
     pub(super) watchers: Vec<(Arc<Ready>, u32)>,
@@ -225,8 +227,12 @@ impl Inner {
         if effects.roll_call {
             after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
         }
+        if effects.roll_call_answered {
+            after.due_fetches.append(&mut self.doubting);
+        }
         if let Some(role) = effects.role_changed {
             after.due_fetches.append(&mut self.parked);
+            after.due_fetches.append(&mut self.doubting);
             self.tell_watchers(None, after);
             after.news.extend(self.sessions.iter().map(|(s, i)| (s.clone(), *i, true)));
             after.role = Some(role);

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use barnabas_log::{ColdRead, Looked, ProducerBatch, ReadRange, Wait};
-use barnabas_replica::{ConsumerView, FetchPosition, Role};
-use barnabas_types::{Condition, LeaderEpoch, Offset};
+use barnabas_replica::{ConsumerView, Event, FetchPosition, Role};
+use barnabas_types::{Condition, LeaderEpoch, Now, Offset};
 
+use super::aftermath::Aftermath;
 use super::hosted::{Hosted, WATCHERS_MAX};
-use super::inner::Inner;
+use super::inner::{Inner, Input};
 use super::ready::Ready;
+use super::waiting::ParkedFetch;
 
 /// What a consumer wants to read of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,13 +23,21 @@ pub struct ConsumerRead {
     pub last_fetched_epoch: Option<LeaderEpoch>,
     /// Most bytes; 0: none. A single batch may be larger.
     pub max_bytes: usize,
+    /// The roll call that was made for this request ([`Hosted::wait_for_roll_call`]).
+    pub roll_call: Option<u64>,
 }
 
 impl ConsumerRead {
     /// From `from` on, by who says nothing about epochs.
     #[must_use]
     pub fn at(from: Offset, max_bytes: usize) -> Self {
-        Self { from, current_leader_epoch: None, last_fetched_epoch: None, max_bytes }
+        Self {
+            from,
+            current_leader_epoch: None,
+            last_fetched_epoch: None,
+            max_bytes,
+            roll_call: None,
+        }
     }
 }
 
@@ -42,6 +52,9 @@ pub struct ReadSlice {
     /// The consumer has read records that this log does not have: the largest epoch here that is not above its last one, and
     /// that epoch's exclusive end (KIP-595). There is no range then.
     pub diverging: Option<(LeaderEpoch, Offset)>,
+    /// What is asked for is not in this log, but whether that is because this broker was deposed is not known: to be asked
+    /// again after a roll call. There is no range then, and no watcher was left.
+    pub doubted: bool,
     /// The watcher has been left here, or was there already.
     pub watched: bool,
 }
@@ -100,7 +113,8 @@ impl Hosted {
     /// disk as it is told, with the partition's lock.
     ///
     /// # Errors
-    /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`, also if the consumer's last epoch is one that this log never had.
+    /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`, also if the consumer's last epoch is one that this log never had;
+    /// but for what is below the log start only after a roll call, if there is anybody to call.
     pub fn read_for_consumer(
         &self,
         read: &ConsumerRead,
@@ -118,12 +132,25 @@ impl Hosted {
             return Err(out_of_range);
         }
         let diverging = match read.last_fetched_epoch {
-            Some(last) => inner.diverging(read.from, last).map_err(|()| out_of_range.clone())?,
-            None => None,
+            Some(last) => inner.diverging(read.from, last),
+            None => Ok(None),
         };
-        if diverging.is_none() && read.from > view.log_end {
-            return Err(out_of_range);
-        }
+        let diverging = match diverging {
+            Ok(None) if read.from > view.log_end => Err(()),
+            other => other,
+        };
+        let Ok(diverging) = diverging else {
+            let doubted = inner.replica.doubts_end(read.roll_call);
+            let nothing = ReadSlice {
+                view,
+                range: None,
+                cold: None,
+                diverging: None,
+                doubted,
+                watched: false,
+            };
+            return if doubted { Ok(nothing) } else { Err(out_of_range) };
+        };
         let wanted = diverging.is_none() && read.from < view.high_watermark && read.max_bytes > 0;
         let looked = if wanted {
             inner
@@ -138,7 +165,31 @@ impl Hosted {
             Looked::Cold(cold) => (None, Some(cold)),
         };
         let watched = watcher.is_some_and(|(ready, index)| inner.watch(ready, index));
-        Ok(ReadSlice { view, range, cold, diverging, watched })
+        Ok(ReadSlice { view, range, cold, diverging, doubted: false, watched })
+    }
+
+    /// `fetch` is for what this log does not have: it is fired once the maximal ISR has answered the roll call `call`, which is
+    /// made now if none was made for this request, or when the role changes. Returns the call's number.
+    pub fn wait_for_roll_call(
+        &self,
+        now: Now,
+        call: Option<u64>,
+        fetch: &Arc<ParkedFetch>,
+        after: &mut Aftermath,
+    ) -> u64 {
+        let mut inner = self.lock();
+        inner.doubting.retain(|f| !f.is_fired());
+        if inner.doubting.len() < WATCHERS_MAX {
+            inner.doubting.push(fetch.clone());
+        }
+        let call = call.unwrap_or_else(|| {
+            inner.step(self, now, Event::RollCall, Input::None, after);
+            inner.replica.roll_call()
+        });
+        if !inner.replica.doubts_end(Some(call)) {
+            after.due_fetches.push(fetch.clone());
+        }
+        call
     }
 
     /// Bytes of the log's files, and how far its end is behind the HW.

@@ -11,6 +11,7 @@ mod leader;
 mod log_start;
 mod produce_again;
 mod r4_accept;
+mod roll_call;
 mod waiters;
 mod world;
 mod world_random;

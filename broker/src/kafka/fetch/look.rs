@@ -1,9 +1,12 @@
 //! One look at one partition for a consumer, and what a fetch has gathered of all its partitions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barnabas_log::{ColdRead, ReadRange, Wait};
-use barnabas_types::{BrokerId, Condition, LeaderEpoch, Offset, TopicId, TopicName};
+use barnabas_types::{
+    BrokerId, Condition, LeaderEpoch, Offset, TopicId, TopicName, TopicPartition,
+};
 use barnabas_wire::messages::fetch_request::FetchPartition;
 use barnabas_wire::messages::{StrBytes, Uuid};
 use barnabas_wire::{FetchReplyPartition, Records};
@@ -19,16 +22,19 @@ pub(super) const TOPIC_ID_VERSION: i16 = 13;
 /// Cold partitions that are read for one fetch at once; the others have their turn in later ones.
 const COLD_READS_MAX: usize = 8;
 
-/// What a fetch knows of the reads that were made for it because it found records that were not in the page cache.
+/// What a fetch knows of its earlier looks: the reads that were made for it because it found records that were not in the page
+/// cache, and the roll calls because it asks for what is not in the log.
 #[derive(Clone, Default)]
-pub(super) struct Warmth {
+pub(super) struct Earlier {
     /// How often such reads were made.
     pub(super) rounds: u32,
     /// The last ones.
     pub(super) warming: Option<Arc<Warming>>,
+    /// By partition; at most as many as the fetch names, or its session has.
+    pub(super) roll_calls: BTreeMap<TopicPartition, u64>,
 }
 
-impl Warmth {
+impl Earlier {
     fn wait(&self) -> Wait {
         if self.rounds < COLD_LOOKS_MAX { Wait::Never } else { Wait::ForDisk }
     }
@@ -103,6 +109,7 @@ impl From<&FetchPartition> for Position {
             current_leader_epoch: epoch(asked.current_leader_epoch),
             last_fetched_epoch: epoch(asked.last_fetched_epoch),
             max_bytes: usize::try_from(asked.partition_max_bytes).unwrap_or(0),
+            roll_call: None,
         };
         Self { partition: asked.partition, read }
     }
@@ -120,11 +127,21 @@ pub(super) struct Look {
     pub(super) watched: Option<Arc<Hosted>>,
     /// There are records, but they are not in the page cache.
     pub(super) cold: Option<(Arc<Hosted>, ColdRead)>,
+    /// To be told only if there is no time left for a roll call.
+    pub(super) doubted: Option<Arc<Hosted>>,
 }
 
 impl Look {
     fn error(reply: FetchReplyPartition) -> Self {
-        Self { reply, range: None, urgent: true, more: true, watched: None, cold: None }
+        Self {
+            reply,
+            range: None,
+            urgent: true,
+            more: true,
+            watched: None,
+            cold: None,
+            doubted: None,
+        }
     }
 }
 
@@ -137,22 +154,25 @@ pub(super) struct Found {
     pub(super) urgent: bool,
     /// What must be read first of those partitions that have records which are not in the page cache: of the first few.
     pub(super) cold: Vec<(Arc<Hosted>, ColdRead)>,
+    /// Those partitions whose roll call is not answered.
+    pub(super) doubted: Vec<Arc<Hosted>>,
     /// Bytes that the answer may still take.
     budget: usize,
-    warmth: Warmth,
+    earlier: Earlier,
 }
 
 impl Found {
     /// Nothing yet, of an answer of at most `budget` bytes of records (a single batch may be larger).
-    pub(super) fn new(budget: usize, warmth: &Warmth) -> Self {
+    pub(super) fn new(budget: usize, earlier: &Earlier) -> Self {
         Self {
             topics: Vec::new(),
             ranges: Vec::new(),
             bytes: 0,
             urgent: false,
             cold: Vec::new(),
+            doubted: Vec::new(),
             budget,
-            warmth: warmth.clone(),
+            earlier: earlier.clone(),
         }
     }
 
@@ -176,31 +196,30 @@ impl Found {
             // KIP-74: whatever the limits, the first partition with records gives a batch, or the client never moves on.
             read.max_bytes = read.max_bytes.max(1);
         }
-        let wait = self.warmth.wait();
+        let wait = self.earlier.wait();
         let done = topic.find(node, index).and_then(|hosted| {
+            read.roll_call = self.earlier.roll_calls.get(&hosted.topic_partition).copied();
             let mut slice = hosted.read_for_consumer(&read, watcher, wait)?;
             if wait == Wait::Never
                 && let Some(cold) = slice.range.as_ref().and_then(ReadRange::cold)
             {
                 (slice.range, slice.cold) = (None, Some(cold));
             }
-            if slice.cold.is_some() && self.warmth.has_failed(&hosted) {
+            if slice.cold.is_some() && self.earlier.has_failed(&hosted) {
                 return Err(Condition::KafkaStorageError);
             }
             Ok((hosted, slice))
         });
         let (hosted, slice) = match done {
             Ok(done) => done,
-            Err(condition) => {
-                let mut reply = FetchReplyPartition::error(index, error_code(&condition));
-                if leader_hints::helps(&condition)
-                    && let Some(name) = topic.known_as(node)
-                {
-                    reply.current_leader = leader_hints::leader(node, &name, index);
-                }
-                return Look::error(reply);
-            }
+            Err(condition) => return Look::error(refused(node, topic, index, &condition)),
         };
+        if slice.doubted {
+            // On this every client asks the others who leads, and comes back to the same place. OFFSET_NOT_AVAILABLE would say
+            // the same to most, but not to all: some know it as no error of a fetch, and give up.
+            let reply = refused(node, topic, index, &Condition::NotLeaderOrFollower);
+            return Look { doubted: Some(hosted), ..Look::error(reply) };
+        }
         let mut reply = FetchReplyPartition::error(index, 0);
         reply.high_watermark = slice.view.high_watermark.0;
         reply.last_stable_offset = slice.view.high_watermark.0;
@@ -210,12 +229,14 @@ impl Found {
         let more = urgent || read.from < slice.view.high_watermark;
         let range = slice.range.filter(|range| range.len <= self.budget || first);
         let cold = slice.cold.map(|cold| (hosted.clone(), cold));
-        Look { reply, range, urgent, more, watched: slice.watched.then_some(hosted), cold }
+        let watched = slice.watched.then_some(hosted);
+        Look { reply, range, urgent, more, watched, cold, doubted: None }
     }
 
     /// Takes the look into the answer.
     pub(super) fn add(&mut self, topic: &Topic, mut look: Look) {
         self.urgent |= look.urgent;
+        self.doubted.extend(look.doubted);
         self.warm(look.cold);
         if let Some(range) = look.range {
             self.bytes += range.len;
@@ -247,4 +268,15 @@ impl Found {
         let replies = self.topics.iter().flat_map(|(_, replies)| replies);
         replies.filter_map(|reply| reply.current_leader.map(|(leader, _)| leader))
     }
+}
+
+/// The answer to who may not read, with the leader if that helps.
+fn refused(node: &Node, topic: &Topic, index: i32, condition: &Condition) -> FetchReplyPartition {
+    let mut reply = FetchReplyPartition::error(index, error_code(condition));
+    if leader_hints::helps(condition)
+        && let Some(name) = topic.known_as(node)
+    {
+        reply.current_leader = leader_hints::leader(node, &name, index);
+    }
+    reply
 }

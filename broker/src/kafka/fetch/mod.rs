@@ -4,7 +4,8 @@
 //!
 //! A fetch that finds less than `min_bytes` parks itself on its partitions; an append that makes it due wakes the
 //! connection, which then reads again. There is no polling. One that finds records which are not in the page cache has them
-//! read by the threads of their log directory, and looks again when they are. A fetch in a session (`session`) looks at those partitions only
+//! read by the threads of their log directory, and looks again when they are. One that asks for what is not in the log waits for a roll call
+//! before it is told so. A fetch in a session (`session`) looks at those partitions only
 //! that have news; one without looks at all that it names, each time.
 
 mod answer;
@@ -30,14 +31,17 @@ use super::{Handled, RequestContext};
 use crate::connection::serve::WAIT_MAX;
 use crate::connection::{Piece, Slot};
 use crate::node::Node;
-use crate::partition::{Hosted, ParkedFetch, Warming};
+use crate::partition::{Aftermath, Flush, Hosted, ParkedFetch, Warming};
 use answer::Form;
-use look::{Found, Position, Topic, Warmth};
+use look::{Earlier, Found, Position, Topic};
 use session::Session;
 pub(crate) use sessions::FetchSessions;
 
 /// Largest answer, in bytes of records, whatever the client asks for: what one slow reader can hold in memory.
 const RESPONSE_BYTES_MAX: usize = 8 << 20;
+/// How long a fetch of what is not in the log waits for the roll call at least, also if the client would wait for less: it
+/// takes two hops if all members of the ISR are well.
+const ROLL_CALL_WAIT: Duration = Duration::from_millis(500);
 /// First version in which the replica's id is a part of the replica's state (KIP-903).
 const REPLICA_STATE_VERSION: i16 = 15;
 /// First version with sessions.
@@ -52,7 +56,7 @@ pub(crate) struct WaitingFetch {
     /// When it is answered with what there is.
     deadline: Instant,
     fetch: Fetch,
-    warmth: Warmth,
+    earlier: Earlier,
     /// It waits for reads, and for nothing else.
     reading: bool,
     /// Its frame, if that is large, with the room that it has reserved: what is decoded of it is no smaller.
@@ -66,6 +70,8 @@ enum Outcome {
     Wait(usize),
     /// This must be read first.
     Cold(Vec<(Arc<Hosted>, ColdRead)>),
+    /// The ISR of these must be asked first whether this broker leads.
+    Doubted(Vec<Arc<Hosted>>),
 }
 
 /// A request in hand.
@@ -96,7 +102,7 @@ pub(super) fn handle(
         Ok(fetch) => fetch,
         Err(error_code) => return Ok(Handled::Pieces(form.error(error_code)?)),
     };
-    let outcome = fetch.answer(node, wait.is_zero(), &Warmth::default())?;
+    let outcome = fetch.answer(node, wait.is_zero(), &Earlier::default())?;
     if let Outcome::Answer(answer) = outcome {
         return Ok(Handled::Pieces(answer));
     }
@@ -105,7 +111,7 @@ pub(super) fn handle(
         parked: Arc::new(ParkedFetch::new(context.out.clone(), fetch.min_bytes, 0)),
         deadline: Instant::now() + wait.min(WAIT_MAX),
         fetch,
-        warmth: Warmth::default(),
+        earlier: Earlier::default(),
         reading: false,
         frame: None,
     };
@@ -141,7 +147,7 @@ impl WaitingFetch {
         now: Instant,
     ) -> Result<Option<Vec<Piece>>, String> {
         let read = self.reading;
-        if read && self.warmth.warming.as_ref().is_some_and(|warming| !warming.is_over()) {
+        if read && self.earlier.warming.as_ref().is_some_and(|warming| !warming.is_over()) {
             return Ok(None);
         }
         self.reading = false;
@@ -150,10 +156,12 @@ impl WaitingFetch {
         if !late && !read && !self.parked.is_fired() {
             return Ok(None);
         }
-        let outcome = self.fetch.answer(node, late, &self.warmth)?;
+        let outcome = self.fetch.answer(node, late, &self.earlier)?;
         if let Outcome::Answer(answer) = outcome {
             return Ok(Some(answer));
         }
+        // A doubt that came up at the last look begins a wait though nothing has fired.
+        self.parked.cancel();
         self.parked = Arc::new(self.parked.renewed(self.fetch.min_bytes));
         self.wait(node, outcome)
     }
@@ -164,7 +172,7 @@ impl WaitingFetch {
             // What came between the look and the parking woke nobody, so look once more.
             Outcome::Wait(_) => {
                 self.park(node);
-                self.fetch.answer(node, false, &self.warmth)?
+                self.fetch.answer(node, false, &self.earlier)?
             }
             other => other,
         };
@@ -173,13 +181,29 @@ impl WaitingFetch {
             Outcome::Wait(bytes) => self.parked.gathered(bytes),
             Outcome::Cold(reads) => {
                 let out = self.parked.out().clone();
-                self.warmth.rounds += 1;
-                self.warmth.warming = Warming::begin(reads, move || out.wake());
+                self.earlier.rounds += 1;
+                self.earlier.warming = Warming::begin(reads, move || out.wake());
                 // If they are refused, this is answered without them when its time is over.
-                self.reading = self.warmth.warming.is_some();
+                self.reading = self.earlier.warming.is_some();
             }
+            Outcome::Doubted(partitions) => self.wait_for_roll_calls(node, &partitions),
         }
         Ok(None)
+    }
+
+    /// Waits for one roll call of each of these partitions, and for nothing else.
+    fn wait_for_roll_calls(&mut self, node: &Arc<Node>, partitions: &[Arc<Hosted>]) {
+        if self.earlier.roll_calls.is_empty() {
+            self.deadline = self.deadline.max(Instant::now() + ROLL_CALL_WAIT);
+        }
+        let (now, mut flush) = (node.now(), Flush::default());
+        for hosted in partitions {
+            let call = self.earlier.roll_calls.get(&hosted.topic_partition).copied();
+            let mut after = Aftermath::default();
+            let call = hosted.wait_for_roll_call(now, call, &self.parked, &mut after);
+            after.settle(hosted, &**node, &mut flush);
+            self.earlier.roll_calls.insert(hosted.topic_partition.clone(), call);
+        }
     }
 
     /// Wants news of the partitions from now on.
@@ -246,19 +270,24 @@ impl Fetch {
     }
 
     /// The answer, if it is due or `late`; otherwise what is missing.
-    fn answer(&self, node: &Node, late: bool, warmth: &Warmth) -> Result<Outcome, String> {
-        // What is cold is waited for once, whatever else there is: it would never have its turn if something else always came.
+    fn answer(&self, node: &Node, late: bool, earlier: &Earlier) -> Result<Outcome, String> {
+        // What is cold or in doubt is waited for once, whatever else there is: it would never have its turn if something else
+        // always came.
+        let over = late && !earlier.roll_calls.is_empty();
+        let in_doubt = |found: &Found| !over && !found.doubted.is_empty();
         let is_due = |found: &Found| match found.cold.is_empty() {
+            _ if in_doubt(found) => false,
             true => late || found.urgent || found.bytes >= self.min_bytes,
-            false => warmth.rounds > 0 && (late || found.urgent || found.bytes > 0),
+            false => earlier.rounds > 0 && (late || found.urgent || found.bytes > 0),
         };
         let missing = |found: Found| match found.cold.is_empty() {
+            _ if in_doubt(&found) => Outcome::Doubted(found.doubted),
             true => Outcome::Wait(found.bytes),
             false => Outcome::Cold(found.cold),
         };
         match &self.asked {
             Asked::Full { request, opens } => {
-                let found = self.read(node, request, warmth);
+                let found = self.read(node, request, earlier);
                 if !is_due(&found) && !found.topics.is_empty() {
                     return Ok(missing(found));
                 }
@@ -270,7 +299,7 @@ impl Fetch {
                 Ok(Outcome::Answer(self.form.write(node, &found, session_id)?))
             }
             Asked::Incremental { session, epoch } => {
-                match session.look(node, *epoch, self.max_bytes, warmth, is_due) {
+                match session.look(node, *epoch, self.max_bytes, earlier, is_due) {
                     Ok((found, false)) => Ok(missing(found)),
                     Ok((found, true)) => {
                         Ok(Outcome::Answer(self.form.write(node, &found, session.id)?))
@@ -282,9 +311,9 @@ impl Fetch {
     }
 
     /// Looks at everything that the request names.
-    fn read(&self, node: &Node, request: &FetchRequest, warmth: &Warmth) -> Found {
+    fn read(&self, node: &Node, request: &FetchRequest, earlier: &Earlier) -> Found {
         let of_a_follower = is_of_a_follower(self.form.version, request);
-        let mut found = Found::new(self.max_bytes, warmth);
+        let mut found = Found::new(self.max_bytes, earlier);
         for (topic, position) in named(self.form.version, request) {
             if of_a_follower {
                 found.refuse(&topic, position.partition);

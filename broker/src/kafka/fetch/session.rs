@@ -10,7 +10,7 @@ use barnabas_wire::{FetchReplyPartition, Records};
 use super::super::error_codes::{
     FETCH_SESSION_ID_NOT_FOUND, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_FETCH_SESSION_EPOCH,
 };
-use super::look::{Found, Look, Position, TOPIC_ID_VERSION, Topic, Warmth};
+use super::look::{Earlier, Found, Look, Position, TOPIC_ID_VERSION, Topic};
 use crate::node::Node;
 use crate::partition::{Hosted, ParkedFetch, Ready};
 
@@ -153,7 +153,7 @@ impl Session {
         node: &Node,
         epoch: i32,
         budget: usize,
-        warmth: &Warmth,
+        earlier: &Earlier,
         answers: impl FnOnce(&Found) -> bool,
     ) -> Result<(Found, bool), i16> {
         let mut state = self.lock();
@@ -163,7 +163,7 @@ impl Session {
         if state.epoch != epoch {
             return Err(INVALID_FETCH_SESSION_EPOCH);
         }
-        let mut found = Found::new(budget, warmth);
+        let mut found = Found::new(budget, earlier);
         let mut queue = self.ready.take();
         let mut looked = Vec::new();
         while !found.is_full()

@@ -356,3 +356,26 @@ async fn a_session_wakes_for_a_change_of_role() {
     let answer = waiting.answer(&rig.node, Instant::now()).unwrap().expect("it is due");
     assert_eq!(told(&read_bytes(VERSION, answer)), [(0, 6, -1, false)]);
 }
+
+#[tokio::test]
+async fn r14_above_the_end_is_told_in_a_session_after_a_roll_call_too() {
+    let mut rig = Rig::new(2).await;
+    rig.write(0);
+    let id = rig.open();
+    state(&rig.node, &rig.hosted[0], push(1, 2, &[1, 2]));
+    let wait = |epoch, partitions: &[(i32, i64)]| {
+        let Handled::Fetch(waiting) = rig.ask_in(VERSION, request((id, epoch), partitions)) else {
+            panic!("it is told at once")
+        };
+        waiting
+    };
+    let mut waiting = wait(1, &[(0, 9)]);
+    let late = waiting.answer(&rig.node, Instant::now() + ROLL_CALL_WAIT).unwrap().unwrap();
+    assert_eq!(told(&read_bytes(VERSION, late))[0].1, 6, "nobody has answered");
+    // It stands where it stood; the client names it no more.
+    let mut waiting = wait(2, &[]);
+    state(&rig.node, &rig.hosted[0], push(1, 3, &[1]));
+    assert!(waiting.parked.is_fired(), "nobody else is left to be asked");
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().unwrap();
+    assert_eq!(told(&read_bytes(VERSION, answer)).iter().map(|t| t.1).max(), Some(1));
+}

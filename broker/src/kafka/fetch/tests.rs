@@ -52,6 +52,11 @@ impl Rig {
     }
 
     fn commit(&self, log_end: i64) {
+        self.hear(0, log_end);
+    }
+
+    /// A fetch of broker 2, after it has heard this roll call.
+    fn hear(&self, heard: u64, log_end: i64) {
         let position = FetchPosition {
             incarnation: LIFE,
             broker_epoch: BrokerEpoch(102),
@@ -61,7 +66,7 @@ impl Rig {
             flushed: Offset(log_end),
             log_start: Offset(0),
         };
-        let fetch = FollowerFetch { follower: BrokerId(2), position, heard: 0 };
+        let fetch = FollowerFetch { follower: BrokerId(2), position, heard };
         let mut after = Aftermath::default();
         self.hosted.follower_fetch(self.node.now(), fetch, &mut after);
         after.settle(&self.hosted, &*self.node, &mut Flush::default());
@@ -70,9 +75,22 @@ impl Rig {
     fn found(&self, request: &FetchRequest) -> (i16, usize) {
         let form = Form { version: 11, correlation_id: 1 };
         let fetch = Fetch::new(&self.node, form, request.clone()).unwrap();
-        let found = fetch.read(&self.node, request, &Warmth::default());
+        let found = fetch.read(&self.node, request, &Earlier::default());
         (found.topics[0].1[0].error_code, found.bytes)
     }
+}
+
+/// Asks for a place above the end, and waits.
+fn asks_above_the_end(rig: &Rig, request: FetchRequest) -> Box<WaitingFetch> {
+    let Handled::Fetch(waiting) = rig.ask_in(12, request) else { panic!("it is told at once") };
+    waiting
+}
+
+/// The error of the first partition; `None`: it waits on.
+fn error(rig: &Rig, waiting: &mut WaitingFetch, later: Duration) -> Option<i16> {
+    let answer = waiting.answer(&rig.node, Instant::now() + later).unwrap()?;
+    waiting.parked.cancel();
+    Some(read_bytes(12, answer).responses[0].partitions[0].error_code)
 }
 
 /// What an answer says.
@@ -199,8 +217,7 @@ async fn errors_are_kafkas_and_end_the_wait() {
     // Between HW and LEO there is nothing to read, and nothing wrong.
     assert_eq!(rig.found(&request(1)), (0, 0));
     type Change = fn(&mut FetchRequest);
-    let changes: [(Change, i16); 5] = [
-        (|r| r.topics[0].partitions[0].fetch_offset = 2, 1),
+    let changes: [(Change, i16); 4] = [
         (|r| r.topics[0].partitions[0].partition = 7, 3),
         (|r| r.topics[0].partitions[0].current_leader_epoch = 0, 74),
         (|r| r.topics[0].partitions[0].current_leader_epoch = 2, 75),
@@ -315,4 +332,101 @@ async fn f6_a_consumer_that_read_what_is_not_here_is_told_where_to_go_back_to() 
     }
     // Older versions say nothing about it, whatever the decoder's default.
     assert_eq!(ask(2, -1, 11).0, 0);
+}
+
+#[tokio::test]
+async fn r14_above_the_end_is_told_once_the_isr_has_answered_the_roll_call() {
+    let rig = Rig::new().await;
+    rig.write(0);
+    rig.commit(1);
+    type Change = fn(&mut FetchPartition);
+    // Whatever the consumer knows of epochs: its offset may be one that another has committed under a newer leader.
+    let changes: [Change; 3] = [
+        |_| {},
+        |p| p.current_leader_epoch = 1,
+        |p| (p.fetch_offset, p.last_fetched_epoch) = (1, 2),
+    ];
+    for (call, change) in (1..).zip(changes) {
+        let mut asked = request(2);
+        asked.topics[0].partitions[0].last_fetched_epoch = -1;
+        change(&mut asked.topics[0].partitions[0]);
+        let mut waiting = asks_above_the_end(&rig, asked);
+        rig.hear(call - 1, 1);
+        assert!(!waiting.parked.is_fired(), "the call before was for another request");
+        assert_eq!(error(&rig, &mut waiting, Duration::ZERO), None);
+        rig.hear(call, 1);
+        assert!(waiting.parked.is_fired());
+        rig.out.woken().await;
+        assert_eq!(error(&rig, &mut waiting, Duration::ZERO), Some(1));
+    }
+}
+
+#[tokio::test]
+async fn r14_a_deposed_leader_says_who_leads_and_not_that_there_is_nothing() {
+    let rig = Rig::new().await;
+    let mut waiting = asks_above_the_end(&rig, request(2));
+    state(&rig.node, &rig.hosted, push(2, 2, &[1, 2]));
+    assert!(waiting.parked.is_fired());
+    assert_eq!(error(&rig, &mut waiting, Duration::ZERO), Some(6));
+}
+
+#[tokio::test]
+async fn whom_the_isr_does_not_answer_in_time_tells_the_client_to_look_for_the_leader() {
+    let rig = Rig::new().await;
+    for (max_wait_ms, wait) in [(60_000, Duration::from_secs(60)), (0, ROLL_CALL_WAIT)] {
+        let mut asked = request(2);
+        asked.max_wait_ms = max_wait_ms;
+        let mut waiting = asks_above_the_end(&rig, asked);
+        assert_eq!(error(&rig, &mut waiting, wait - Duration::from_millis(400)), None);
+        let late = waiting.answer(&rig.node, Instant::now() + wait).unwrap().unwrap();
+        let partition = &read_bytes(12, late).responses[0].partitions[0];
+        // No hint: it would name this broker.
+        assert_eq!((partition.error_code, partition.current_leader.leader_id), (6, -1));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_nothing_is_told_by_the_roll_call_too() {
+    let rig = Rig::new().await;
+    let mut asked = request(2);
+    (asked.max_wait_ms, asked.min_bytes) = (0, 0);
+    let mut waiting = asks_above_the_end(&rig, asked);
+    rig.hear(1, 0);
+    assert_eq!(error(&rig, &mut waiting, Duration::ZERO), Some(1));
+}
+
+#[tokio::test]
+async fn who_asked_above_the_end_gets_the_records_that_came_meanwhile() {
+    let rig = Rig::new().await;
+    let mut waiting = asks_above_the_end(&rig, request(1));
+    rig.write(0);
+    rig.write(1);
+    rig.hear(1, 0);
+    assert!(waiting.parked.is_fired());
+    assert_eq!(error(&rig, &mut waiting, Duration::ZERO), None, "they are not committed");
+    rig.commit(2);
+    assert!(waiting.parked.is_fired(), "it waits for them now");
+    assert_eq!(error(&rig, &mut waiting, Duration::ZERO), Some(0));
+}
+
+#[tokio::test]
+async fn records_of_other_partitions_do_not_take_the_place_of_a_doubt() {
+    let rig = Rig::new().await;
+    let other = rig._disk.host(&rig.node, tp("t", 1));
+    state(&rig.node, &other, push(1, 1, &[1]));
+    produce(&rig.node, &other, Acks::None, 0, None);
+    let mut asked = request(2);
+    let mut second = asked.topics[0].partitions[0].clone();
+    (second.partition, second.fetch_offset) = (1, 0);
+    asked.topics[0].partitions.push(second);
+    let mut waiting = asks_above_the_end(&rig, asked);
+    rig.hear(1, 0);
+    let answer = waiting.answer(&rig.node, Instant::now()).unwrap().unwrap();
+    let told = read_bytes(12, answer);
+    let told: Vec<_> = told.responses[0]
+        .partitions
+        .iter()
+        .map(|p| (p.error_code, p.records.as_ref().is_some_and(|records| !records.is_empty())))
+        .collect();
+    assert_eq!(told, [(1, false), (0, true)]);
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barnabas_tests::admin::NewTopic;
-use barnabas_tests::client::{Client, Fetch};
+use barnabas_tests::client::{Answer, Client, Fetch};
 use barnabas_tests::cluster::Options;
 use barnabas_tests::load::Plan;
+use barnabas_tests::proxy::Link;
 use barnabas_tests::scene::{Scene, rounds, until_serves};
 use barnabas_tests::wait::next_look;
 use barnabas_tests::{Fault, Outcome};
 
-use super::topic;
+use super::{proxied, topic, values};
 
 fn quick() -> Options {
     Options { session_timeout_ms: 2_000, ..Options::default() }
@@ -82,6 +83,57 @@ async fn c4_r14_the_last_offset_never_goes_back_through_elections() -> Outcome<(
         assert!(wrong.is_empty(), "{wrong:?}");
     }
     println!("{} answers", asked.load(Ordering::SeqCst));
+    scene.finish().await?;
+    Ok(())
+}
+
+/// A leader does not hear that it was deposed, and is asked for what its successor has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_r14_a_leader_that_was_deposed_unawares_calls_nothing_out_of_range() -> Outcome<()> {
+    let mut scene = Scene::start(proxied(2_000), &[topic(3)]).await?;
+    let old = scene.controller().await? % 3 + 1;
+    let states = scene.znodes.partitions("t").await?;
+    let led = states.iter().find(|(_, state)| state.leader == i64::from(old));
+    let partition = *led.ok_or("it leads nothing")?.0;
+    let old_address = scene.cluster.broker(old).config().listener.to_string();
+    until_serves(&old_address, "t", partition).await?;
+    let mut client = scene.client(old).await?;
+    let sent = values("before", 0..1);
+    let answer = client.produce("t", partition, None, &sent).await?;
+    let Answer::Appended(offset) = answer else { return Err(format!("{answer:?}").into()) };
+    scene.oracles.expect("t", partition, offset, &sent[0]);
+
+    scene.cluster.links(old).admin.set(Link::Silent);
+    scene.cluster.links(old).zookeeper.set(Link::Silent);
+    let state = scene
+        .until("another leads", ("t", partition), |state| {
+            state.leader >= 0 && state.leader != i64::from(old)
+        })
+        .await?;
+    let new = i32::try_from(state.leader)?;
+    let new_address = scene.cluster.broker(new).config().listener.to_string();
+    let old_end = until_serves(&new_address, "t", partition).await?;
+    let mut successor = scene.client(new).await?;
+    for sent in values("after", 0..3).chunks(1) {
+        let answer = successor.produce("t", partition, None, sent).await?;
+        let Answer::Appended(offset) = answer else { return Err(format!("{answer:?}").into()) };
+        scene.oracles.expect("t", partition, offset, &sent[0]);
+    }
+    let end = old_end + 3;
+    for wait_ms in [0, 1_000] {
+        let fetch = Fetch { offset: end, wait_ms, ..Fetch::default() };
+        let fetched = client.fetch("t", partition, fetch).await?;
+        assert_eq!(fetched.error, 6, "NOT_LEADER_OR_FOLLOWER, after {wait_ms} ms");
+        // All the while it has held itself for the leader.
+        assert_eq!(client.latest("t", partition, -1).await?, Ok(old_end));
+    }
+    // Who leads says so, as soon as its followers have: also to who does not wait.
+    let beyond = Fetch { offset: end + 1, ..Fetch::default() };
+    assert_eq!(successor.fetch("t", partition, beyond).await?.error, 1, "OFFSET_OUT_OF_RANGE");
+    scene.cluster.links(old).zookeeper.set(Link::Whole);
+    scene.cluster.links(old).admin.set(Link::Cut);
+    scene.cluster.links(old).admin.set(Link::Whole);
+    scene.cluster.until_healed("t", 3).await?;
     scene.finish().await?;
     Ok(())
 }
