@@ -168,7 +168,8 @@ pub enum ProposalOutcome {
         /// The state as it was written.
         state: PartitionState,
     },
-    /// Refused by a controller. An earlier attempt may still be applied, so the maximal ISR stays as it is (R9).
+    /// Refused by a controller. An earlier attempt may still be applied, so the maximal ISR stays as it is (R9). With
+    /// [`Condition::IneligibleReplica`] that follower is withdrawn at once, by another proposal.
     Refused(Condition),
     /// No answer: timeout, connection lost. Treated like a refusal (R9).
     Unknown,

@@ -1,6 +1,6 @@
 //! How a leader proposes to grow or shrink the ISR (R9, R12, R13, B7).
 
-use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset, Partition};
+use barnabas_types::{BrokerEpoch, BrokerId, Condition, FlushMode, Now, Offset, Partition};
 
 use crate::effects::{Effects, IsrProposal};
 use crate::event::{LogState, ProposalOutcome, StatePush};
@@ -37,11 +37,15 @@ impl ProposalState {
     }
 
     fn failed(&mut self, now: Now) {
-        let backoff_ms = BACKOFF_MIN_MS.saturating_mul(1 << self.failures.min(8));
         self.open = None;
-        self.retry_at = Now(now.0.saturating_add(backoff_ms.min(BACKOFF_MAX_MS)));
+        self.retry_at = Now(now.0.saturating_add(backoff_ms(self.failures, BACKOFF_MAX_MS)));
         self.failures = self.failures.saturating_add(1);
     }
+}
+
+/// The pause after one more failure than these: [`BACKOFF_MIN_MS`], doubled with each, at most `max_ms`.
+pub(crate) fn backoff_ms(failures: u32, max_ms: u64) -> u64 {
+    BACKOFF_MIN_MS.saturating_mul(1 << failures.min(32)).min(max_ms)
 }
 
 impl FollowerProgress {
@@ -70,6 +74,21 @@ impl FollowerProgress {
             && counted >= epoch_start
             && position.log_start >= log.log_start;
         self.broker_epoch.filter(|_| reached)
+    }
+}
+
+impl Leader {
+    /// Bars a follower that was proposed and that the controller calls ineligible. `false` if that says nothing new: it was not
+    /// proposed, is barred already, or is a member, whom only the controller takes out. So refusals that
+    /// follow one another without a pause end; the follower's own pause bounds the writes while it stays ineligible.
+    fn bar(&mut self, now: Now, id: BrokerId, pause_max_ms: u64) -> bool {
+        let refused = |f: &&mut FollowerProgress| f.id == id && f.proposed && !f.in_isr;
+        let Some(follower) = self.followers.iter_mut().find(refused) else { return false };
+        if follower.is_barred(now) {
+            return false;
+        }
+        follower.bar(now, pause_max_ms);
+        true
     }
 }
 
@@ -115,8 +134,16 @@ impl Replica {
             _ if !open => {}
             // An attempt may still be applied later, so the maximal ISR stays as it is (R9).
             ProposalOutcome::Refused(condition) => {
-                leader.proposal.failed(now);
                 effects.note(false, format!("ISR proposal refused: {condition}"));
+                if let Condition::IneligibleReplica(broker) = condition
+                    && leader.bar(now, broker, self.options.lag_time_max_ms)
+                {
+                    // What is right without that follower, at once: its success withdraws every earlier attempt (R9), and no
+                    // producer waits for a replica that cannot be elected.
+                    self.propose(now, effects);
+                } else {
+                    leader.proposal.failed(now);
+                }
             }
             ProposalOutcome::Unknown => {
                 leader.proposal.failed(now);
@@ -147,9 +174,11 @@ impl Replica {
             return;
         }
         let mut found = false;
-        // Who drains waits, whether it may join or not: it is looked at again when it no longer does.
+        // Who would be refused waits, whether it may join or not: it is looked at again when it no longer would.
         let draining = &self.draining;
-        let waiting = |f: &&mut FollowerProgress| f.join_deferred && !draining.contains(&f.id);
+        let waiting = |f: &&mut FollowerProgress| {
+            f.join_deferred && !draining.contains(&f.id) && !f.is_barred(now)
+        };
         for follower in leader.followers.iter_mut().filter(waiting) {
             follower.join_deferred = false;
             let may = follower.may_join(&self.log, accepted.flush_mode, leader.epoch_start);
@@ -213,7 +242,7 @@ impl Replica {
                 return Some((id, broker_epoch));
             }
             let follower = followers.iter().find(|f| f.id == id && f.in_maximal_isr())?;
-            if !follower.in_isr && self.draining.contains(&id) {
+            if !follower.in_isr && (self.draining.contains(&id) || follower.is_barred(now)) {
                 return None;
             }
             if !follower.is_caught_up(now, mode, end, lag_time_max_ms) {

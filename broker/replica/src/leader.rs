@@ -65,6 +65,7 @@ impl Leader {
             let admitted = partition.state.isr_epoch_of(id);
             if let Some(broker_epoch) = admitted {
                 follower.see_broker_epoch(broker_epoch);
+                follower.unbar();
                 if !follower.in_isr {
                     // The time until it must have been caught up begins with its admission.
                     follower.caught_up_at = now;

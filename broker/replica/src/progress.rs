@@ -2,6 +2,8 @@
 
 use barnabas_types::{BrokerEpoch, BrokerId, FlushMode, Now, Offset};
 
+use crate::isr::backoff_ms;
+
 /// What the leader knows about one follower in this leader epoch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FollowerProgress {
@@ -21,6 +23,10 @@ pub(crate) struct FollowerProgress {
     pub(crate) heard: u64,
     /// When it was last caught up.
     pub(crate) caught_up_at: Now,
+    /// Not proposed before this: the controller has called it ineligible.
+    barred_until: Now,
+    /// How often in a row it has.
+    refusals: u32,
     /// Time of its last noted fetch and the end of what counted here at that time.
     last_fetch: Option<(Now, Offset)>,
 }
@@ -54,6 +60,8 @@ impl FollowerProgress {
             join_deferred: false,
             heard: 0,
             caught_up_at: now,
+            barred_until: Now(0),
+            refusals: 0,
             last_fetch: None,
         }
     }
@@ -62,14 +70,34 @@ impl FollowerProgress {
         self.in_isr || self.proposed
     }
 
-    /// A newer incarnation makes everything that an older one reported void (R30).
+    /// A newer incarnation makes everything that an older one reported void (R30), and what was said of it.
     pub(crate) fn see_broker_epoch(&mut self, broker_epoch: BrokerEpoch) {
         if self.broker_epoch < Some(broker_epoch) {
             self.broker_epoch = Some(broker_epoch);
             self.position = None;
             self.last_fetch = None;
             self.join_deferred = false;
+            self.unbar();
         }
+    }
+
+    /// Whether it is not proposed for now, since the controller would refuse it again.
+    pub(crate) fn is_barred(&self, now: Now) -> bool {
+        now < self.barred_until
+    }
+
+    /// The controller called it ineligible: not proposed for a pause that doubles with each such refusal, up to
+    /// `pause_max_ms`, since each attempt costs the write that withdraws it.
+    pub(crate) fn bar(&mut self, now: Now, pause_max_ms: u64) {
+        let pause_ms = backoff_ms(self.refusals, pause_max_ms);
+        self.barred_until = Now(now.0.saturating_add(pause_ms));
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// Nothing is held against it any more.
+    pub(crate) fn unbar(&mut self) {
+        self.barred_until = Now(0);
+        self.refusals = 0;
     }
 
     /// Whether it has everything that counts here, which ends at `end`: what is written, in sync mode what is flushed. A

@@ -111,6 +111,24 @@ fn r17_a_suspect_is_admitted_to_no_isr_until_it_answers() {
 }
 
 #[test]
+fn r9_a_leader_may_withdraw_a_suspect() {
+    let mut term = led_by_2(ALL);
+    term.suspect(3, 13);
+    term.apply();
+    let earlier = term.proposal(&[(2, 12), (3, 13), (1, 11)]);
+    term.propose(earlier.clone());
+    let committed = term.proposal(&[(2, 12), (1, 11)]);
+    let state = only(&term.propose(committed)).clone();
+    assert_eq!(state.isr, isr(&[(2, 12), (1, 11)]));
+    assert_eq!(state.partition_epoch.0, earlier.partition_epoch.0 + 1);
+    term.apply();
+    acknowledged(&mut term, 3, 13);
+    let effects = term.propose(earlier);
+    assert!(effects.partition_writes.is_empty(), "though it may join now: {effects:?}");
+    assert_eq!(only(&term.propose(term.proposal(ALL))).isr.len(), 3);
+}
+
+#[test]
 fn r17_a_new_registration_ends_the_suspicion() {
     let mut term = led_by_2(ALL);
     term.suspect(2, 12);

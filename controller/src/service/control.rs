@@ -63,16 +63,44 @@ fn write_answer(answer: &AlterPartitionAnswer) -> v1::AlterPartitionResult {
         Ok(state) => Outcome::State(state.into()),
         Err(condition) => Outcome::Failure(condition.into()),
     };
-    v1::AlterPartitionResult { result: Some(outcome) }
+    let ineligible_broker = match answer {
+        Err(Condition::IneligibleReplica(broker)) => Some(broker.0),
+        _ => None,
+    };
+    v1::AlterPartitionResult { result: Some(outcome), ineligible_broker }
 }
 
-/// One answer to a proposal. One that makes no sense counts as an unknown outcome.
+/// One answer to a proposal. One that makes no sense counts as an unknown outcome. The leader has to know which follower is
+/// ineligible, to withdraw it (R9).
 pub(super) fn read_answer(result: v1::AlterPartitionResult) -> AlterPartitionAnswer {
     use v1::alter_partition_result::Result as Outcome;
     let senseless = Condition::UnknownOutcome("the controller's answer makes no sense");
+    let ineligible = result.ineligible_broker.map(BrokerId);
     match result.result {
         Some(Outcome::State(state)) => PartitionState::try_from(&state).map_err(|_| senseless),
-        Some(Outcome::Failure(failure)) => Err(failure.into()),
+        Some(Outcome::Failure(failure)) => Err(match (Condition::from(failure), ineligible) {
+            (Condition::Remote { name, .. }, Some(broker)) if name == "INELIGIBLE_REPLICA" => {
+                Condition::IneligibleReplica(broker)
+            }
+            (condition, _) => condition,
+        }),
         None => Err(senseless),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r9_a_leader_is_told_which_follower_is_ineligible() {
+        let told = write_answer(&Err(Condition::IneligibleReplica(BrokerId(3))));
+        assert_eq!(read_answer(told.clone()), Err(Condition::IneligibleReplica(BrokerId(3))));
+        let nobody = v1::AlterPartitionResult { ineligible_broker: None, ..told };
+        assert!(matches!(read_answer(nobody), Err(Condition::Remote { .. })));
+        let other = write_answer(&Err(Condition::NotController));
+        assert_eq!(other.ineligible_broker, None);
+        let odd = v1::AlterPartitionResult { ineligible_broker: Some(3), ..other };
+        assert_eq!(read_answer(odd), Err(Condition::NotController), "the name decides");
     }
 }

@@ -86,8 +86,8 @@ pub enum Condition {
         /// Why.
         reason: &'static str,
     },
-    /// A proposed ISR names a replica that may not join one: its broker is being drained (R26, KIP-841).
-    #[error("broker {0} may not join an ISR: it is being drained")]
+    /// A proposed ISR names a replica that may not join one: its broker is being drained (R26, KIP-841), or suspected (R17).
+    #[error("broker {0} may not join an ISR: it is being drained, or seems to be gone")]
     IneligibleReplica(BrokerId),
     /// The preferred replica cannot lead now (KIP-460).
     #[error("{0}")]

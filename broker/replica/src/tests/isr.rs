@@ -2,9 +2,20 @@
 
 use super::*;
 
-fn refuse(rig: &mut Rig) -> Effects {
+pub(super) fn refuse(rig: &mut Rig) -> Effects {
     let reason = Condition::InvalidUpdateVersion { reason: "not registered" };
     rig.step(Event::ProposalAnswered(ProposalOutcome::Refused(reason)))
+}
+
+pub(super) fn ineligible(rig: &mut Rig, id: i32) -> Effects {
+    let reason = Condition::IneligibleReplica(BrokerId(id));
+    rig.step(Event::ProposalAnswered(ProposalOutcome::Refused(reason)))
+}
+
+/// The controller writes what was proposed, as the next state of this leader epoch.
+pub(super) fn accept(rig: &mut Rig, isr: &[i32]) -> Effects {
+    let epoch = rig.replica.partition_epoch().unwrap().0 + 1;
+    rig.step(Event::ProposalAnswered(accepted(push(1, rig.epoch().0, epoch, isr))))
 }
 
 #[test]
@@ -320,12 +331,11 @@ fn r26_a_draining_follower_is_not_proposed_until_it_drains_no_more() {
 fn r26_a_proposal_that_was_refused_because_of_a_drain_is_withdrawn() {
     let mut rig = Rig::leader(&[1]);
     rig.fetch(2, 0);
-    rig.step(Event::ProposalAnswered(ProposalOutcome::Refused(Condition::IneligibleReplica(
-        BrokerId(2),
-    ))));
+    assert_eq!(proposed(&ineligible(&mut rig, 2)), Some(vec![1]));
     rig.step(Event::Draining { brokers: vec![BrokerId(2)] });
     assert_eq!(rig.replica.maximal_isr().len(), 2, "an attempt may still be applied (R9)");
-    rig.now += 100;
+    refuse(&mut rig);
+    rig.now += 1_000;
     assert_eq!(proposed(&rig.step(Event::Tick)), Some(vec![1]));
     rig.isr(&[1]);
     assert_eq!(rig.replica.maximal_isr(), [BrokerId(1)]);

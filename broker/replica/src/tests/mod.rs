@@ -13,6 +13,7 @@ mod produce_again;
 mod r4_accept;
 mod roll_call;
 mod waiters;
+mod withdrawal;
 mod world;
 mod world_random;
 mod world_scenarios;
