@@ -29,6 +29,8 @@ pub enum Mutation {
     UncleanThoughForbidden,
     /// A broker lets an older full state delete what a newer one created (against R22).
     StaleFullStateDeletes,
+    /// The controller sends a delete once, and does not wait for its acknowledgement (against R22).
+    DeletesSentOnce,
     /// A re-created topic finds the bytes of its earlier life (against R28).
     StrayDirectoryOpened,
     /// Leaders are told that one in-sync replica is enough (against R10, R11).
@@ -97,7 +99,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, with the names for the command line.
-    pub const ALL: [(&'static str, Mutation); 45] = [
+    pub const ALL: [(&'static str, Mutation); 46] = [
         ("truncate-to-hw", Mutation::TruncateToHighWatermark),
         ("no-write-checks", Mutation::NoWriteChecks),
         ("hw-over-committed-isr", Mutation::HighWatermarkOverCommittedIsr),
@@ -111,6 +113,7 @@ impl Mutation {
         ("leo-taken-for-flushed", Mutation::LogEndTakenForFlushed),
         ("unclean-though-forbidden", Mutation::UncleanThoughForbidden),
         ("stale-full-state-deletes", Mutation::StaleFullStateDeletes),
+        ("deletes-sent-once", Mutation::DeletesSentOnce),
         ("stray-directory-opened", Mutation::StrayDirectoryOpened),
         ("min-insync-ignored", Mutation::MinInsyncIgnored),
         ("served-before-epoch-start", Mutation::ServedBeforeEpochStart),

@@ -78,6 +78,8 @@ pub struct Stream {
     pub acked: Option<u64>,
     /// Sent and not acknowledged.
     pub in_flight: Option<u64>,
+    /// Whether that only takes partitions from the broker (for a planted bug).
+    pub only_deletes: bool,
 }
 
 /// What a new controller has read so far.

@@ -42,6 +42,7 @@ planted! {
     r16_leo_taken_for_flushed_is_found: LogEndTakenForFlushed within 100,
     r5_unclean_though_forbidden_is_found: UncleanThoughForbidden within 200,
     r22_stale_full_states_that_delete_are_found: StaleFullStateDeletes within 6000,
+    r22_deletes_that_are_sent_once_are_found: DeletesSentOnce within 8000,
     r28_opened_stray_directories_are_found: StrayDirectoryOpened within 1000,
     r10_ignored_min_insync_is_found: MinInsyncIgnored within 500,
     r14_early_high_watermarks_are_found: ServedBeforeEpochStart within 100,

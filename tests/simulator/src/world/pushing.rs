@@ -1,11 +1,12 @@
 //! Push streams, the controller's end: per broker one update in flight, the next when it is acknowledged, the full image after silence.
 
 use barnabas_controller_core::{ControllerEvent, ReplicaReport};
-use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, TopicPartition};
+use barnabas_types::{BrokerEpoch, BrokerId, ClusterDelta, ControllerEpoch, TopicPartition};
 
 use super::{World, id_of, ix_of};
 use crate::coverage::Reached;
 use crate::happening::{Input, Ix, Update};
+use crate::mutation::Mutation;
 use crate::process::{Stream, Term};
 
 /// How long an acknowledgement may take before the stream is begun anew with the full image.
@@ -27,6 +28,7 @@ impl World {
                 broker_epoch,
                 acked: None,
                 in_flight: None,
+                only_deletes: false,
             });
             if stream.in_flight.is_some() {
                 continue;
@@ -36,6 +38,7 @@ impl World {
                 continue;
             };
             stream.in_flight = Some(version);
+            stream.only_deletes = only_deletes(&delta, id);
             let controller = (id_of(b), epoch);
             updates.push((id, Update { controller, target: broker_epoch, version, delta }));
         }
@@ -86,6 +89,7 @@ impl World {
         broker_epoch: BrokerEpoch,
         version: u64,
     ) {
+        let mutation = self.options.mutation;
         let Some(term) = &mut self.processes[b].term else { return };
         if term.fence.epoch != epoch {
             return;
@@ -93,10 +97,19 @@ impl World {
         let Some(stream) = term.streams.get_mut(&broker) else { return };
         if stream.broker_epoch == broker_epoch && stream.in_flight == Some(version) {
             stream.in_flight = None;
-            stream.acked = None;
+            let forgotten = stream.only_deletes && mutation == Some(Mutation::DeletesSentOnce);
+            stream.acked = forgotten.then_some(version);
             self.step_controller(b, ControllerEvent::PushBroken { broker, broker_epoch });
             self.pump(b);
             self.dial(b, ix_of(broker));
         }
     }
+}
+
+/// Whether a push says nothing to this broker but that partitions are not its own (any more).
+fn only_deletes(delta: &ClusterDelta, broker: BrokerId) -> bool {
+    let mut partitions = delta.topics.values().flat_map(|topic| topic.partitions.values());
+    !delta.full
+        && delta.brokers.is_none()
+        && partitions.all(|p| !p.assigned_replicas.contains(&broker))
 }
