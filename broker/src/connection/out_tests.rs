@@ -11,6 +11,21 @@ async fn pair() -> (Arc<TcpStream>, TcpStream) {
     (Arc::new(server), client)
 }
 
+/// Sends all that is unsent whenever the socket takes some; returns what the client reads, which are so many bytes.
+async fn sent(out: &Out, server: &TcpStream, mut client: TcpStream, bytes: usize) -> Vec<u8> {
+    let reader = tokio::spawn(async move {
+        let mut all = vec![0; bytes];
+        client.read_exact(&mut all).await.unwrap();
+        all
+    });
+    while out.unsent_bytes() > 0 {
+        out.woken().await;
+        server.writable().await.unwrap();
+        out.flush();
+    }
+    reader.await.unwrap()
+}
+
 #[tokio::test]
 async fn answers_leave_in_the_order_of_their_requests() {
     let (server, mut client) = pair().await;
@@ -84,24 +99,14 @@ async fn behind_a_barrier_no_request_is_taken_until_its_answer_is_there() {
 
 #[tokio::test]
 async fn a_full_socket_wakes_the_owner_and_loses_nothing() {
-    let (server, mut client) = pair().await;
+    let (server, client) = pair().await;
     let out = Arc::new(Out::new(server.clone()));
     let slot = out.reserve();
     let big = Bytes::from(vec![7u8; 32 << 20]);
     out.complete(slot, vec![big.clone()]);
     out.flush();
     assert!(out.unsent_bytes() > 0);
-    let reader = tokio::spawn(async move {
-        let mut all = vec![0; 32 << 20];
-        client.read_exact(&mut all).await.unwrap();
-        all
-    });
-    while out.unsent_bytes() > 0 {
-        out.woken().await;
-        server.writable().await.unwrap();
-        out.flush();
-    }
-    assert_eq!(reader.await.unwrap(), big);
+    assert_eq!(sent(&out, &server, client, 32 << 20).await, big);
 }
 
 #[tokio::test]
@@ -148,7 +153,7 @@ fn file_piece(file: &Arc<barnabas_log::DiskFile>, position: u64, len: usize) -> 
 #[tokio::test]
 async fn ranges_of_files_are_sent_in_their_places_whatever_the_socket_takes_at_once() {
     const BYTES: usize = 24 << 20;
-    let (server, mut client) = pair().await;
+    let (server, client) = pair().await;
     let budget = Arc::new(Budget::new(1 << 20));
     let out = Arc::new(Out::counted(server.clone(), Some(budget.clone())));
     let (file, _temp) = range(BYTES);
@@ -160,17 +165,7 @@ async fn ranges_of_files_are_sent_in_their_places_whatever_the_socket_takes_at_o
     out.complete_pieces(slot, answer);
     assert_eq!(budget.answer_bytes(), 8, "files cost no memory");
     out.flush();
-    let reader = tokio::spawn(async move {
-        let mut all = vec![0; BYTES + 17];
-        client.read_exact(&mut all).await.unwrap();
-        all
-    });
-    while out.unsent_bytes() > 0 {
-        out.woken().await;
-        server.writable().await.unwrap();
-        out.flush();
-    }
-    let all = reader.await.unwrap();
+    let all = sent(&out, &server, client, BYTES + 17).await;
     let content = |from: usize, len: usize| (from..from + len).map(|at| (at % 251) as u8);
     assert!(all[..4] == *b"head" && all[4 + BYTES..8 + BYTES] == *b"tail");
     assert!(all[4..4 + BYTES].iter().copied().eq(content(0, BYTES)));

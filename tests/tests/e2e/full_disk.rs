@@ -132,7 +132,8 @@ async fn fill_and_free(
     assert!(cluster.broker(1).runs(), "{}", cluster.broker(1).last_log_line());
     all_there(cluster, sent)?;
 
-    // The broker looks at its disks once a second, which is longer than this one takes to fill.
+    // Health tells what producers are refused by: what the last look at the disk has found, less what was appended since. A
+    // look that comes in between may find a little room.
     let broker = cluster.broker(1);
     let health = wait_for("the broker tells that the disk is full", RESUME_MAX, || async {
         let health = broker.health().await.ok()?;

@@ -97,18 +97,20 @@ async fn keeps_its_partitions_until_its_session_ends(
     until_replaced(scene, broker).await
 }
 
+/// A scene in which nobody leaves an ISR for its lag, and a broker that is not the controller.
+async fn with_sessions(session_timeout_ms: u32, config: &str) -> Outcome<(Scene, i32)> {
+    let config = format!("replica.lag.time.max.ms: 30000\n{config}");
+    let options = Options { session_timeout_ms, config, ..Options::default() };
+    let mut scene = Scene::start(options, &[topic(PARTITIONS)]).await?;
+    scene.load("t", 3).await?;
+    let other = scene.controller().await? % 3 + 1;
+    Ok((scene, other))
+}
+
 /// The kernel of a process that stands still accepts connections: nobody takes it for dead before its session ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r17_a_leader_that_stands_still_is_not_suspected() -> Outcome<()> {
-    let options = Options {
-        // Nobody leaves an ISR for its lag.
-        config: "replica.lag.time.max.ms: 30000\n".to_owned(),
-        session_timeout_ms: 6_000,
-        ..Options::default()
-    };
-    let mut scene = Scene::start(options, &[topic(PARTITIONS)]).await?;
-    scene.load("t", 3).await?;
-    let still = scene.controller().await? % 3 + 1;
+    let (mut scene, still) = with_sessions(6_000, "").await?;
     scene.cluster.broker(still).pause()?;
     keeps_its_partitions_until_its_session_ends(&mut scene, still).await?;
     scene.cluster.broker(still).resume()?;
@@ -120,14 +122,8 @@ async fn r17_a_leader_that_stands_still_is_not_suspected() -> Outcome<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r17_with_suspicion_off_a_dead_leader_is_replaced_when_its_session_ends() -> Outcome<()> {
-    let options = Options {
-        config: "replica.lag.time.max.ms: 30000\nfailover.suspicion.enable: false\n".to_owned(),
-        session_timeout_ms: 4_000,
-        ..Options::default()
-    };
-    let mut scene = Scene::start(options, &[topic(PARTITIONS)]).await?;
-    scene.load("t", 3).await?;
-    let dead = scene.controller().await? % 3 + 1;
+    let off = "failover.suspicion.enable: false\n";
+    let (mut scene, dead) = with_sessions(4_000, off).await?;
     scene.cluster.broker(dead).kill().await?;
     keeps_its_partitions_until_its_session_ends(&mut scene, dead).await?;
     scene.cluster.broker(dead).start()?;
