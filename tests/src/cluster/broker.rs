@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::standstill::stand_still;
 use crate::admin::Admin;
 use crate::ports;
 use crate::shim::Shim;
@@ -194,12 +195,12 @@ impl Broker {
         Ok(kill_process(self.pid()?, Signal::TERM)?)
     }
 
-    /// SIGSTOP: the process stands still, its sockets stay open.
+    /// SIGSTOP: the process stands still when this returns, its sockets stay open.
     ///
     /// # Errors
     /// It does not run.
     pub fn pause(&self) -> Outcome<()> {
-        Ok(kill_process(self.pid()?, Signal::STOP)?)
+        stand_still(self.pid()?)
     }
 
     /// SIGCONT.

@@ -3,6 +3,7 @@
 mod broker;
 mod known;
 mod proxied;
+mod standstill;
 mod zookeeper;
 
 use std::collections::BTreeMap;

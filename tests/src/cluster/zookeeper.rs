@@ -6,6 +6,7 @@ use barnabas_broker::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Cluster;
+use super::standstill::stand_still;
 use crate::Outcome;
 
 impl Cluster {
@@ -25,14 +26,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// SIGSTOP or SIGCONT to ZooKeeper.
+    /// A signal to ZooKeeper; after SIGSTOP it stands still when this returns.
     ///
     /// # Errors
     /// It does not run.
     pub fn signal_zookeeper(&self, signal: Signal) -> Outcome<()> {
         let server = self.zookeeper.as_ref().ok_or("ZooKeeper does not run")?;
         let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).ok_or("process 0")?;
-        Ok(kill_process(pid, signal)?)
+        if signal == Signal::STOP { stand_still(pid) } else { Ok(kill_process(pid, signal)?) }
     }
 }
 
