@@ -43,6 +43,6 @@ pub use follow::{PushStream, PushStreams};
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
-    ControllerHandle, CreatedTopic, NewTopic, Opened, Rebalance, ReplicaMoved, ReplicaMoves,
-    Running, open, open_with,
+    ControllerHandle, CreatedTopic, Ledger, NewTopic, Opened, Rebalance, ReplicaMoved,
+    ReplicaMoves, Running, open, open_with,
 };

@@ -11,7 +11,7 @@ use barnabas_controller::zookeeper::{
 };
 use barnabas_controller::{
     AdminService, AlterConfig, ClusterView, ControllerClient, ControllerControlService, Error,
-    NewTopic, Running, open_with,
+    Ledger, NewTopic, Running, open_with,
 };
 use barnabas_controller_core::SessionId;
 use barnabas_proto::convert::{IsrProposal, IsrProposals};
@@ -564,6 +564,15 @@ impl ClusterView for ToldView {
     }
 }
 
+/// The ledger of a broker that keeps no records.
+struct NothingLost;
+
+impl Ledger for NothingLost {
+    fn list(&self, _: &v1::ListLossesRequest) -> Result<v1::ListLossesResponse, tonic::Status> {
+        Ok(v1::ListLossesResponse::default())
+    }
+}
+
 /// Three brokers whose gRPC services are those of this crate, over the pushes of this crate.
 async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
     let mut served = Vec::new();
@@ -583,7 +592,12 @@ async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
         let server = tonic::transport::Server::builder()
             .add_service(pushes)
             .add_service(ControllerControlService::server(running.controller.clone()))
-            .add_service(AdminService::server(running.controller.clone(), client.clone(), view));
+            .add_service(AdminService::server(
+                running.controller.clone(),
+                client.clone(),
+                view,
+                Arc::new(NothingLost),
+            ));
         let incoming =
             tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
         let task = tokio::spawn(async move {

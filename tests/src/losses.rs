@@ -1,4 +1,4 @@
-//! What brokers wrote of records that their logs dropped: `barnabas.losses.jsonl`, read from outside.
+//! What brokers wrote of records that their own logs dropped: `barnabas.losses.jsonl`, read from outside.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub struct Loss {
     pub at_least_to: i64,
     /// In a word.
     pub cause: String,
+    /// What they had been acknowledged at.
+    pub class: String,
 }
 
 impl Loss {
@@ -58,13 +60,15 @@ pub fn of(log_dirs: &[PathBuf]) -> Outcome<Vec<Loss>> {
 }
 
 fn parse(value: &Value) -> Option<Loss> {
+    let body = &value["body"];
     Some(Loss {
         at: UNIX_EPOCH + Duration::from_millis(value["time_ms"].as_u64()?),
-        topic: value["topic"].as_str()?.to_owned(),
-        partition: value["partition"].as_i64()?.try_into().ok()?,
-        from: value["from"].as_i64()?,
-        to: value["to"].as_i64(),
-        at_least_to: value["at_least_to"].as_i64()?,
-        cause: value["cause"].as_str()?.to_owned(),
+        topic: body["topic"].as_str()?.to_owned(),
+        partition: body["partition"].as_i64()?.try_into().ok()?,
+        from: body["from"].as_i64()?,
+        to: body["to"].as_i64(),
+        at_least_to: body["at_least_to"].as_i64()?,
+        cause: body["cause"].as_str()?.to_owned(),
+        class: body["class"].as_str()?.to_owned(),
     })
 }

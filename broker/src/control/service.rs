@@ -1,4 +1,5 @@
-//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied; what leaders know of followers.
+//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied; what leaders know of followers;
+//! the journal for other brokers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,12 +23,15 @@ const ACKS_MAX: usize = 2;
 /// Questions about followers that are answered at once; the controller asks one for each of its own callers, and does without
 /// an answer. Each of them looks at up to a thousand logs, twice.
 const DESCRIPTIONS_MAX: usize = 8;
+/// Brokers that read the journal at once; each has one question on its way.
+const READERS_MAX: usize = 256;
 
 /// Serves pushes, and questions about followers.
 pub struct PushService {
     agent: AgentHandle,
     node: Arc<Node>,
     descriptions: Semaphore,
+    readers: Semaphore,
     open: PushStreams,
 }
 
@@ -35,7 +39,9 @@ impl PushService {
     /// A service that hands updates to `agent`, looks at the replicas of `node`, and counts the streams in `open`.
     #[must_use]
     pub fn new(agent: AgentHandle, node: Arc<Node>, open: PushStreams) -> Self {
-        Self { agent, node, descriptions: Semaphore::new(DESCRIPTIONS_MAX), open }
+        let (descriptions, readers) =
+            (Semaphore::new(DESCRIPTIONS_MAX), Semaphore::new(READERS_MAX));
+        Self { agent, node, descriptions, readers, open }
     }
 }
 
@@ -74,6 +80,16 @@ impl BrokerControl for PushService {
             return Err(Status::resource_exhausted("too many such questions at once: ask again"));
         };
         Ok(Response::new(copies::describe(self.node.clone(), request.into_inner()).await))
+    }
+
+    async fn read_journal(
+        &self,
+        request: Request<v1::ReadJournalRequest>,
+    ) -> Result<Response<v1::ReadJournalResponse>, Status> {
+        let Ok(_place) = self.readers.try_acquire() else {
+            return Err(Status::resource_exhausted("too many read the journal at once: ask again"));
+        };
+        Ok(Response::new(self.node.journal.read(&request.into_inner()).await?))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use barnabas_types::BrokerId;
 use serde_json::{Value, json};
 
+use crate::journal::Kind;
 use crate::node::Node;
 use crate::storage::{Room, Storage};
 
@@ -66,6 +67,10 @@ impl Health {
             said["fetch_sessions"] = json!({ "open": open, "partitions": partitions });
             said["failed_replicas"] = json!(node.failed.present().len());
             said["connections"] = connections(node);
+            said["ledger"] = json!({
+                "entries": node.journal.classes(Kind::Loss),
+                "missing": node.journal.missing(Kind::Loss),
+            });
         }
         if let Some(storage) = self.storage.get() {
             said["recovery"] = recovery(storage);
@@ -168,6 +173,7 @@ mod tests {
         assert_eq!(said["broker_epoch"], 101);
         assert_eq!(said["connections"]["clients"], 0);
         assert_eq!(said["connections"]["max"], 1_000);
+        assert_eq!(said["ledger"], json!({ "entries": {}, "missing": 0 }));
         disk.storage.opening().settled();
         assert_eq!(status(&health), "ready");
         disk.storage.directories()[0].fail("it is broken".to_owned());

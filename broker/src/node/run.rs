@@ -31,6 +31,8 @@ use crate::control::{
     Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, TailMark,
 };
 use crate::health::{self, Health};
+use crate::journal::{self, Origin};
+use crate::ledger::Ledger;
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Cleanup, Locked, Owner};
 use crate::view::View;
@@ -177,14 +179,20 @@ async fn life(
     let storage = Arc::new(start.storage);
     let flushers = storage.start_flushers(&outward);
     // It ends with the stop below; what it may not have written then is in the log.
-    node.losses.start(storage.clone()).map_err(StartError::Runtime)?;
+    let origin = Origin { broker: config.broker_id, directory: start.directory_id };
+    node.journal.start(storage.clone(), origin).map_err(StartError::Runtime)?;
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
     let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;
     for directory in storage.directories() {
         tokio::spawn(directory.clone().watch_space(config.storage.reserve_bytes));
     }
-    let admin = AdminService::server(running.controller.clone(), controller, view);
+    let admin = AdminService::server(
+        running.controller.clone(),
+        controller,
+        view,
+        Arc::new(Ledger::new(node.me, node.journal.clone())),
+    );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
         node.clone(),
@@ -204,6 +212,7 @@ async fn life(
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(FailedReports::run(node.clone()));
+    tokio::spawn(journal::pull(node.clone()));
     tokio::spawn(tick(node.clone()));
     tokio::spawn(beat(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
@@ -229,8 +238,8 @@ async fn life(
     // Before the logs are closed.
     let _ = tokio::task::spawn_blocking(move || cleanup.stop()).await;
     agent.stop().await;
-    let losses = node.losses.clone();
-    let _ = tokio::task::spawn_blocking(move || losses.stop()).await;
+    let journal = node.journal.clone();
+    let _ = tokio::task::spawn_blocking(move || journal.stop()).await;
     services.abort();
     running.stop().await;
     tracing::info!(target: "controller", broker = %node.me, "stopped");

@@ -15,9 +15,10 @@ use crate::connection::{Budget, ConnectionLimits, Places};
 use crate::control::{FailedReports, Proposals};
 use crate::follower::{Followers, Pace};
 use crate::group::Coordinators;
+use crate::journal::Journal;
 use crate::kafka::FetchSessions;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
-use crate::storage::{Directory, Losses, Lost};
+use crate::storage::{Directory, Lost};
 use crate::view::View;
 
 /// Topics that are created on demand at once by one broker; clients that come later are told to ask again.
@@ -72,8 +73,8 @@ pub struct Node {
     pub proposals: Proposals,
     /// Replicas that cannot be served.
     pub failed: FailedReports,
-    /// Records that were lost here, on their way to the disk.
-    pub losses: Arc<Losses>,
+    /// What somebody may ask about later: lost records, failovers.
+    pub journal: Arc<Journal>,
     /// The fetchers of this broker's followers.
     pub followers: Followers,
     /// The groups that this broker coordinates.
@@ -147,7 +148,7 @@ impl Node {
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
             failed: FailedReports::default(),
-            losses: Arc::default(),
+            journal: Arc::default(),
             followers: Followers::new(weak.clone(), parts.data.clone()),
             pace: Pace::default(),
             directories: parts.directories,
@@ -200,6 +201,6 @@ impl Outward for Node {
     }
 
     fn records_lost(&self, lost: &Lost) {
-        self.losses.add(lost);
+        lost.tell(&self.journal);
     }
 }

@@ -20,7 +20,7 @@ use barnabas_types::{
 
 use super::aftermath::Aftermath;
 use super::flushing::Flushing;
-use super::inner::{Inner, Input};
+use super::inner::{Inner, Input, Waiter};
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
 use crate::storage::Directory;
@@ -100,6 +100,7 @@ impl Hosted {
                 watchers: Vec::new(),
                 flushing: Flushing::default(),
                 closed: false,
+                led: None,
             }),
             flushed: Condvar::new(),
             high_watermark,
@@ -178,8 +179,9 @@ impl Hosted {
     ) -> AppendResult {
         let mut inner = self.lock();
         let waiter = inner.next_waiter();
-        if let Some(pending) = pending.filter(|_| acks != Acks::None) {
-            inner.waiters.insert(waiter, pending);
+        if let Some((pending, index)) = pending.filter(|_| acks != Acks::None) {
+            let acks_one = if acks == Acks::Leader { offsets } else { 0 };
+            inner.waiters.insert(waiter, Waiter { pending, index, acks_one });
         }
         let log_end = inner.log.log_end();
         let leads = matches!(inner.replica.role(), Role::Leader { .. });
@@ -213,7 +215,7 @@ impl Hosted {
                 inner.step(self, now, event, Input::None, after);
             }
             Err(condition) => {
-                if let Some((pending, index)) = inner.waiters.remove(&waiter) {
+                if let Some(Waiter { pending, index, .. }) = inner.waiters.remove(&waiter) {
                     after.finished.push((pending, index, Err(condition)));
                 }
             }
@@ -246,7 +248,7 @@ impl Hosted {
         let late: Vec<WaiterId> = inner
             .waiters
             .iter()
-            .filter(|(_, (p, _))| Arc::ptr_eq(p, pending))
+            .filter(|(_, waiter)| Arc::ptr_eq(&waiter.pending, pending))
             .map(|(id, _)| *id)
             .collect();
         for waiter in late {

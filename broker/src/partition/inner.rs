@@ -16,13 +16,13 @@ use super::hosted::Hosted;
 use super::log_start::DeleteResult;
 use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
-use crate::storage::Lost;
+use crate::storage::{Led, Lost};
 
 /// What a partition's mutex guards.
 pub(super) struct Inner {
     pub(super) replica: Replica,
     pub(super) log: Log,
-    pub(super) waiters: BTreeMap<WaiterId, (Arc<PendingProduce>, usize)>,
+    pub(super) waiters: BTreeMap<WaiterId, Waiter>,
     pub(super) deletions: BTreeMap<WaiterId, oneshot::Sender<DeleteResult>>,
     pub(super) next_waiter: u64,
     pub(super) parked: Vec<Arc<ParkedFetch>>,
@@ -34,6 +34,17 @@ pub(super) struct Inner {
     pub(super) flushing: Flushing,
     /// The broker is stopping, or the replica was taken out of it: that the log takes nothing more is no failure.
     pub(super) closed: bool,
+    /// What this process, as the leader, has acknowledged; `None` if it has not led yet.
+    pub(super) led: Option<Led>,
+}
+
+/// A producer that waits for one partition.
+pub(super) struct Waiter {
+    pub(super) pending: Arc<PendingProduce>,
+    /// Which partition of its request this is.
+    pub(super) index: usize,
+    /// How many offsets a success acknowledges at acks=1; 0 at acks=all.
+    pub(super) acks_one: i64,
 }
 
 /// Bytes that belong to an event.
@@ -87,7 +98,7 @@ impl Inner {
         // It may break the same invariant again, after it has done its work.
         let _ = catch_unwind(AssertUnwindSafe(|| self.replica.step(now, failed, &mut effects)));
         self.pass_on(hosted, &mut effects, after);
-        for (pending, index) in std::mem::take(&mut self.waiters).into_values() {
+        for Waiter { pending, index, .. } in std::mem::take(&mut self.waiters).into_values() {
             after.finished.push((pending, index, Err(Condition::KafkaStorageError)));
         }
         self.deletions.clear();
@@ -174,14 +185,19 @@ impl Inner {
     }
 
     /// Takes note of what the log dropped, with what is known of it now.
-    fn lost(&self, hosted: &Hosted, loss: Option<Loss>, after: &mut Aftermath) {
-        after.lost.extend(loss.map(|loss| Lost {
+    fn lost(&mut self, hosted: &Hosted, loss: Option<Loss>, after: &mut Aftermath) {
+        let Some(loss) = loss else { return };
+        after.lost.push(Lost {
             partition: hosted.topic_partition.clone(),
             incarnation: hosted.incarnation,
             loss,
             leader_epoch: self.replica.leader_epoch(),
             high_watermark: Some(self.replica.high_watermark()),
-        }));
+            led: self.led,
+        });
+        if let Some(led) = &mut self.led {
+            led.cut(loss.from);
+        }
     }
 
     /// There is no room, or no descriptor: nothing happened, and the log is whole.
@@ -214,8 +230,11 @@ impl Inner {
     /// Effects 4 to 10: nothing of them touches the log.
     fn pass_on(&mut self, hosted: &Hosted, effects: &mut Effects, after: &mut Aftermath) {
         for (waiter, result) in effects.answers.drain(..) {
-            if let Some((pending, index)) = self.waiters.remove(&waiter) {
+            if let Some(Waiter { pending, index, acks_one }) = self.waiters.remove(&waiter) {
                 let log_start = self.replica.log_start();
+                if let (Some(led), Ok(base), 1..) = (&mut self.led, &result, acks_one) {
+                    led.acked(Offset(base.0.saturating_add(acks_one)));
+                }
                 after.finished.push((pending, index, result.map(|base| (base, log_start))));
             } else if let Some(deletion) = self.deletions.remove(&waiter) {
                 after.deleted.push((deletion, result));
@@ -231,6 +250,7 @@ impl Inner {
             after.due_fetches.append(&mut self.doubting);
         }
         if let Some(role) = effects.role_changed {
+            self.leads(role);
             after.due_fetches.append(&mut self.parked);
             after.due_fetches.append(&mut self.doubting);
             self.tell_watchers(None, after);
@@ -243,6 +263,19 @@ impl Inner {
         after.delete |= effects.delete;
         let leader_epoch = self.replica.leader_epoch().unwrap_or_default();
         after.notes.extend(effects.notes.drain(..).map(|note| (leader_epoch, note)));
+    }
+
+    /// Keeps count of what this process appends as the leader.
+    fn leads(&mut self, role: Role) {
+        let log_end = self.log.log_end();
+        match (role, &mut self.led) {
+            (Role::Leader { leader_epoch }, led) => {
+                let again = led.map(|led| led.again(leader_epoch, log_end));
+                *led = Some(again.unwrap_or_else(|| Led::begin(leader_epoch, log_end)));
+            }
+            (_, Some(led)) => led.end(log_end),
+            (_, None) => {}
+        }
     }
 
     fn publish_high_watermark(&mut self, hosted: &Hosted, to: Offset, after: &mut Aftermath) {

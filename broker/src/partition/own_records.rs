@@ -7,7 +7,7 @@ use barnabas_types::{Acks, Condition, LeaderEpoch, Now};
 
 use super::aftermath::Aftermath;
 use super::hosted::Hosted;
-use super::inner::Input;
+use super::inner::{Input, Waiter};
 use super::waiting::PendingProduce;
 
 impl Hosted {
@@ -36,7 +36,8 @@ impl Hosted {
             return;
         }
         let waiter = inner.next_waiter();
-        inner.waiters.insert(waiter, (pending.clone(), 0));
+        let pending = pending.clone();
+        inner.waiters.insert(waiter, Waiter { pending, index: 0, acks_one: 0 });
         let event = Event::Produce(Produce { waiter, acks: Acks::All, offsets });
         inner.step(self, now, event, Input::Produced(records), after);
     }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use barnabas_log::FlushStep;
-use barnabas_replica::{FetchPosition, FollowerFetch, Role, StatePush};
+use barnabas_replica::{FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, Role, StatePush};
 use barnabas_types::{Acks, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Offset};
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
+use crate::storage::Led;
 use crate::testing::{
     Disk, LIFE, connection, node, pending, pending_with, produce, push, state, tp,
 };
@@ -142,6 +143,31 @@ async fn acks_0_is_silent_and_tells_the_caller_of_a_refusal() {
     assert_eq!(produce(&node, &hosted, Acks::None, 0, None), AppendResult::Silent, "a repetition");
     assert_eq!(produce(&node, &hosted, Acks::None, 5, None), AppendResult::Refused, "a gap");
     assert_eq!(hosted.waiters(), 0);
+}
+
+#[tokio::test]
+async fn a_deposed_leader_knows_what_of_its_cut_it_had_acknowledged() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    let (out, _client) = connection().await;
+    for (sequence, acks) in [(0, Acks::Leader), (1, Acks::Leader), (2, Acks::All), (3, Acks::None)]
+    {
+        produce(&node, &hosted, acks, sequence, Some(pending(&out, out.reserve(), 1)));
+    }
+    state(&node, &hosted, push(2, 2, &[2]));
+    let mut after = Aftermath::default();
+    let asked = hosted.fetch_position().unwrap();
+    let outcome = FetchOutcome::Diverging { epoch: LeaderEpoch(1), end: Offset(1) };
+    let answer = FetchAnswer { leader: BrokerId(2), asked, outcome };
+    hosted.fetch_answered(node.now(), answer, None, &mut after);
+    let [lost] = &after.lost[..] else { panic!("{:?}", after.lost) };
+    assert_eq!((lost.loss.from, lost.loss.to), (Offset(1), Some(Offset(4))));
+    assert_eq!(lost.leader_epoch, Some(LeaderEpoch(2)));
+    let led =
+        Led { from: Offset(0), to: Some(Offset(4)), acked_to: Offset(2), epoch: LeaderEpoch(1) };
+    assert_eq!(lost.led, Some(led), "two at acks=1, none of the others");
+    assert_eq!(hosted.lock().led.unwrap().acked_to, Offset(1), "what is cut is told once");
 }
 
 #[tokio::test]

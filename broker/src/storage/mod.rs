@@ -1,5 +1,6 @@
 //! The log directories of a broker: which partition lies where, how they were left, and what is wrong with them.
 
+mod class;
 mod cleaner;
 mod cleanup;
 mod directory;
@@ -18,9 +19,10 @@ use barnabas_types::{DirectoryId, Offset, TopicId, TopicPartition};
 use crate::flush::Flusher;
 use crate::partition::Outward;
 
+pub use class::{Class, Led, Part};
 pub use cleanup::Cleanup;
 pub use directory::Directory;
-pub use losses::{LOSSES, Losses, Lost};
+pub use losses::Lost;
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
 pub use space::Room;
 pub use start::{Locked, Owner, Start};

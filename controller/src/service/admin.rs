@@ -12,12 +12,22 @@ use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
 use super::{describe, draining, electing, partitions, progress, reassign, settings};
 
+/// What a broker has of the ledger of lost records.
+pub trait Ledger: Send + Sync + 'static {
+    /// A page of it, in the order of times. May take its time: it is called on a thread that may block.
+    ///
+    /// # Errors
+    /// The request names a place that cannot be.
+    fn list(&self, request: &v1::ListLossesRequest) -> Result<v1::ListLossesResponse, Status>;
+}
+
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
 pub struct AdminService {
     local: ControllerHandle,
     anywhere: ControllerClient,
     view: Arc<dyn ClusterView>,
+    ledger: Arc<dyn Ledger>,
 }
 
 impl std::fmt::Debug for AdminService {
@@ -33,8 +43,9 @@ impl AdminService {
         local: ControllerHandle,
         anywhere: ControllerClient,
         view: Arc<dyn ClusterView>,
+        ledger: Arc<dyn Ledger>,
     ) -> AdminServer<Self> {
-        AdminServer::new(Self { local, anywhere, view })
+        AdminServer::new(Self { local, anywhere, view, ledger })
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
@@ -209,6 +220,17 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::DescribeTopicsResponse>, Status> {
         self.informed().await?;
         Ok(Response::new(describe::topics(&self.view.image(), &request.get_ref().names)))
+    }
+
+    // Not only once this broker knows the cluster: the ledger is for the times when that is in trouble.
+    async fn list_losses(
+        &self,
+        request: Request<v1::ListLossesRequest>,
+    ) -> Result<Response<v1::ListLossesResponse>, Status> {
+        let ledger = self.ledger.clone();
+        let listed = tokio::task::spawn_blocking(move || ledger.list(request.get_ref())).await;
+        let listed = listed.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(listed?))
     }
 }
 

@@ -125,6 +125,13 @@ impl BrokerControl for Service {
     ) -> Result<tonic::Response<v1::DescribeFollowersResponse>, tonic::Status> {
         Err(tonic::Status::unimplemented("this broker has no replicas"))
     }
+
+    async fn read_journal(
+        &self,
+        _request: tonic::Request<v1::ReadJournalRequest>,
+    ) -> Result<tonic::Response<v1::ReadJournalResponse>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this broker has no journal"))
+    }
 }
 
 fn note(told: &mut Told, update: StateUpdate) {

@@ -83,13 +83,15 @@ impl Agent {
     ) {
         let high_watermark = self.storage.high_watermark_of(directory, partition);
         let add = |loss: Loss| {
-            self.node.losses.add(&Lost {
+            let lost = Lost {
                 partition: partition.clone(),
                 incarnation,
                 loss,
                 leader_epoch: Some(leader_epoch),
                 high_watermark,
-            });
+                led: None,
+            };
+            lost.tell(&self.node.journal);
         };
         let losses = &log.recovery().losses;
         let told = |loss: &&Loss| loss.cause != LossCause::FailedSync;

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use barnabas_log::testing::TempDir;
 use barnabas_log::{LogConfig, Op};
 use barnabas_types::{
-    Acks, BrokerId, BrokerImage, ClusterDelta, Offset, Partition, TopicConfig, TopicId, TopicImage,
-    TopicName,
+    Acks, BrokerId, BrokerImage, ClusterDelta, DirectoryId, Offset, Partition, TopicConfig,
+    TopicId, TopicImage, TopicName,
 };
 use rustix::io::Errno;
 
 use super::*;
+use crate::journal::{Kind, Origin};
 use crate::storage::Wanted;
 use crate::testing::{
     Disk, LIFE, MY_EPOCH, Refusals, connection, node, pending, produce, push, registered, tp,
@@ -445,11 +446,11 @@ fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde
     let mut rig = Rig::on(Disk::again(temp));
     rig.agent.tail_lost.send_replace(TailMark { lost: true, failures: 0 });
     rig.update(3, full(topics)).unwrap();
-    let thread = rig.node.losses.start(rig.agent.storage.clone()).unwrap();
-    rig.node.losses.stop();
+    let origin = Origin { broker: rig.node.me, directory: DirectoryId([1; 16]) };
+    let thread = rig.node.journal.start(rig.agent.storage.clone(), origin).unwrap();
+    rig.node.journal.stop();
     thread.join().unwrap();
-    let text = fs::read_to_string(rig.directory("barnabas.losses.jsonl")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    rig.node.journal.last(Kind::Loss, 100).into_iter().map(|entry| entry.body).collect()
 }
 
 /// The state with the ISR as it was before the crash.

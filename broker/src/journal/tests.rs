@@ -1,0 +1,162 @@
+//! The journal over files, and two of them that read one another.
+
+use std::fs;
+
+use rustix::io::Errno;
+use tokio::time::timeout;
+
+use super::entry::tests::{kept, origin};
+use super::*;
+use crate::testing::{Disk, Refusals};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn journal(disk: &Disk, broker: i32) -> (Arc<Journal>, JoinHandle<()>) {
+    let journal = Arc::new(Journal::default());
+    let thread = journal.start(disk.storage.clone(), origin(broker)).unwrap();
+    (journal, thread)
+}
+
+fn bodies(journal: &Journal) -> Vec<i64> {
+    let entries = journal.last(Kind::Loss, 100);
+    entries.iter().map(|entry| entry.body["n"].as_i64().unwrap()).collect()
+}
+
+async fn until(journal: &Journal, what: impl Fn(&Journal) -> bool) {
+    let mut changed = journal.watch();
+    let waiting = async {
+        while !what(journal) {
+            changed.changed().await.unwrap();
+        }
+    };
+    timeout(SOON, waiting).await.expect("in time");
+}
+
+#[tokio::test]
+async fn entries_are_shown_once_durable_and_are_there_after_a_restart() {
+    let (refusals, files) = Refusals::disk();
+    let disk = Disk::on(files);
+    refusals.set(|_| Some(Errno::NOSPC));
+    let (first, thread) = journal(&disk, 1);
+    first.add(Kind::Loss, json!({ "n": 1 }));
+    first.add(Kind::Failover, json!({ "n": 2 }));
+    first.add(Kind::Loss, json!({ "n": 3 }));
+    first.add(Kind::Loss, json!("no object"));
+    assert_eq!(bodies(&first), [0; 0], "the disk refuses");
+    refusals.lift();
+    until(&first, |journal| journal.written() == 3).await;
+    assert_eq!(bodies(&first), [1, 3]);
+    assert_eq!(first.last(Kind::Failover, 9)[0].sequence, 1, "each kind counts by itself");
+    first.stop();
+    thread.join().unwrap();
+    let (second, _) = journal(&disk, 1);
+    until(&second, |journal| journal.last(Kind::Loss, 9).len() == 2).await;
+    second.add(Kind::Loss, json!({ "n": 4 }));
+    until(&second, |journal| journal.written() == 1).await;
+    assert_eq!(bodies(&second), [1, 3, 4]);
+    assert_eq!(second.last(Kind::Loss, 1)[0].sequence, 3);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_the_queue_is_counted() {
+    let disk = Disk::new();
+    let journal = Arc::new(Journal::default());
+    (0..QUEUE_MAX + 5).for_each(|n| journal.add(Kind::Loss, json!({ "n": n })));
+    let _thread = journal.start(disk.storage.clone(), origin(1)).unwrap();
+    until(&journal, |journal| journal.written() == QUEUE_MAX as u64).await;
+    let last = journal.last(Kind::Loss, 1);
+    assert_eq!((&last[0].body["cause"], &last[0].body["records"]), (&json!("overflow"), &json!(5)));
+}
+
+/// One round of what `pull.rs` does over the network.
+async fn pull(to: &Arc<Journal>, from: &Arc<Journal>, wait_ms: u32) -> Taken {
+    let after = to.marks().unwrap().iter().map(Mark::message).collect();
+    let answer = from.read(&v1::ReadJournalRequest { after, wait_ms }).await.unwrap();
+    to.take(answer.entries).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_broker_keeps_the_entries_of_another_whose_directory_is_gone() {
+    let (one, two, three) = (Disk::new(), Disk::new(), Disk::new());
+    let (first, _) = journal(&one, 1);
+    let (second, thread) = journal(&two, 2);
+    for journal in [&first, &second] {
+        until(journal, |journal| journal.marks().is_some()).await;
+    }
+    first.add(Kind::Loss, json!({ "n": 1 }));
+    // The answer comes when there is an entry, not when the wait is over.
+    let taken = timeout(SOON, pull(&second, &first, 30_000)).await.unwrap();
+    assert_eq!((taken.new, taken.known), (1, 0));
+    assert_eq!(second.last(Kind::Loss, 9), first.last(Kind::Loss, 9));
+    assert!(two.temp.path().join(format!("barnabas.losses.{}.jsonl", origin(1))).exists());
+    assert!(!two.temp.path().join("barnabas.losses.jsonl").exists());
+    second.stop();
+    thread.join().unwrap();
+    // Broker 1 comes back with an empty directory, and broker 2 after a restart.
+    let (second, _) = journal(&two, 2);
+    let (wiped, _) = journal(&three, 9);
+    for journal in [&wiped, &second] {
+        until(journal, |journal| journal.marks().is_some()).await;
+    }
+    assert_eq!(pull(&wiped, &second, 0).await.new, 1);
+    assert_eq!(bodies(&wiped), [1]);
+    assert_eq!(pull(&wiped, &second, 0).await, Taken::default());
+}
+
+#[tokio::test]
+async fn an_entry_of_another_waits_for_the_end_of_the_wait() {
+    let disk = Disk::new();
+    let (journal, _) = journal(&disk, 1);
+    until(&journal, |journal| journal.marks().is_some()).await;
+    let asking = {
+        let journal = journal.clone();
+        let request = v1::ReadJournalRequest { after: Vec::new(), wait_ms: 300 };
+        tokio::spawn(async move { journal.read(&request).await.unwrap().entries.len() })
+    };
+    tokio::task::yield_now().await;
+    journal.take(vec![kept(2, 1).message()]).await.unwrap();
+    assert_eq!(asking.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn hostile_questions_and_answers_do_no_harm() {
+    let disk = Disk::new();
+    let (journal, _) = journal(&disk, 1);
+    until(&journal, |journal| journal.marks().is_some()).await;
+    let mark = v1::JournalMark { kind: "loss".into(), origin: "/etc/passwd".into(), sequence: 1 };
+    let many = v1::ReadJournalRequest { after: vec![mark.clone(); 1_000], wait_ms: u32::MAX };
+    assert_eq!(journal.read(&many).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let odd = v1::ReadJournalRequest { after: vec![mark], wait_ms: 0 };
+    assert!(journal.read(&odd).await.unwrap().entries.is_empty());
+    let good = kept(2, 1).message();
+    let bad = v1::JournalEntry { origin: "2-../../x".into(), ..good.clone() };
+    let worse = v1::JournalEntry { body: "7".into(), sequence: 2, ..good.clone() };
+    let taken = journal.take(vec![bad, good.clone(), worse, good]).await.unwrap();
+    assert_eq!((taken.new, taken.known, taken.refused.unwrap().0), (1, 1, 2));
+    assert_eq!(bodies(&journal), [1]);
+    let names: Vec<_> =
+        fs::read_dir(disk.temp.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let journals = names.iter().filter(|name| name.to_string_lossy().contains("losses")).count();
+    assert_eq!(journals, 1, "{names:?}");
+}
+
+#[tokio::test]
+async fn pages_go_on_where_they_ended() {
+    let disk = Disk::new();
+    let (journal, _) = journal(&disk, 1);
+    let sent = (1..=7).map(|n| kept(2, n).message()).chain([kept(3, 4).message()]);
+    until(&journal, |journal| journal.marks().is_some()).await;
+    journal.take(sent.collect()).await.unwrap();
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let wanted = |entry: &Entry| entry.body["n"] != 5;
+        let (page, more) = journal.page(Kind::Loss, 1_002, after.as_ref(), 2, wanted);
+        found.extend(page.iter().map(|entry| (entry.origin.broker.0, entry.sequence)));
+        let last = page.last().unwrap();
+        after = Some(Place { time_ms: last.time_ms, origin: last.origin, sequence: last.sequence });
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(found, [(2, 2), (2, 3), (2, 4), (3, 4), (2, 6), (2, 7)]);
+}
