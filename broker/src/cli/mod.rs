@@ -20,6 +20,7 @@ mod durability;
 mod group;
 mod kafka;
 mod leader;
+mod ledger;
 mod log;
 mod partitions;
 mod reassign;
@@ -27,6 +28,7 @@ mod run;
 mod settings;
 mod table;
 mod topic;
+mod when;
 
 use std::process::ExitCode;
 
@@ -64,6 +66,9 @@ enum Noun {
     /// List, describe and delete consumer groups, and reset their offsets.
     #[command(subcommand)]
     Group(group::GroupVerb),
+    /// List the records that logs dropped, or may have, and compare that with the leaders' logs.
+    #[command(subcommand)]
+    Ledger(ledger::LedgerVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -144,6 +149,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Config(verb) => verb.run(),
         Noun::Bench(verb) => verb.run(),
         Noun::Group(verb) => verb.run(),
+        Noun::Ledger(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),
@@ -226,6 +232,9 @@ mod tests {
         assert!(parse(&["config", "alter", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe", "--broker", "1", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe"]).is_err());
+        assert!(parse(&["ledger", "list", "--since", "2h", "--topic", "t", "--json"]).is_ok());
+        assert!(parse(&["ledger", "verify", "--since", "2026-11-30T18:00:00Z"]).is_ok());
+        assert!(parse(&["ledger", "list", "--since", "yesterday"]).is_err());
     }
 
     #[test]

@@ -3,7 +3,6 @@
 mod calls;
 mod describe;
 mod reset;
-mod when;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -9,9 +9,9 @@ use super::super::ask::printable;
 use super::super::kafka::{ByPartition, Cluster, EARLIEST, LATEST};
 use super::super::leader::topic_or_partition;
 use super::super::table::{print_json, table};
+use super::super::when;
 use super::super::{Asking, CliError};
 use super::calls::refusal;
-use super::when;
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct ResetArgs {

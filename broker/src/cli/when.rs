@@ -44,9 +44,82 @@ fn instant(text: &str) -> Option<i64> {
     Some(((days * 24 + hour) * 60 + minute) * 60_000 + second * 1000 + ms)
 }
 
+/// The same of a time, or of how long ago it was: a number and `s`, `m`, `h` or `d`, for instance `2h`.
+pub(super) fn parse_or_ago(text: &str, now_ms: i64) -> Result<i64, String> {
+    if let Some(ms) = ago_ms(text) {
+        return Ok(now_ms.saturating_sub(ms).max(0));
+    }
+    parse(text).map_err(|expected| format!("{expected}, or how long ago, like 2h (s, m, h, d)"))
+}
+
+fn ago_ms(text: &str) -> Option<i64> {
+    let unit = text.chars().last()?;
+    let second = 1_000;
+    let unit_ms = match unit {
+        's' => second,
+        'm' => 60 * second,
+        'h' => 3_600 * second,
+        'd' => 86_400 * second,
+        _ => return None,
+    };
+    let number: i64 = text.strip_suffix(unit)?.parse().ok()?;
+    number.checked_mul(unit_ms).filter(|ms| *ms >= 0)
+}
+
+/// `YYYY-MM-DDTHH:MM:SS.mmmZ` of milliseconds since 1970; what is before that, or after the year 9999, as the number it is.
+pub(super) fn show(ms: i64) -> String {
+    const DAY_MS: i64 = 86_400_000;
+    const YEAR_10000_MS: i64 = 253_402_300_800_000;
+    if !(0..YEAR_10000_MS).contains(&ms) {
+        return ms.to_string();
+    }
+    let (days, in_day) = (ms / DAY_MS + 719_468, ms % DAY_MS);
+    // Years that begin in March, in cycles of 400.
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year_of_cycle = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let m = (5 * day_of_year + 2) / 153;
+    let month = if m < 10 { m + 3 } else { m - 9 };
+    let year = cycle * 400 + year_of_cycle + i64::from(month <= 2);
+    let day_of_month = day_of_year - (153 * m + 2) / 5 + 1;
+    let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
+    let (second, milli) = (in_day / 1_000 % 60, in_day % 1_000);
+    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_is_shown_is_read_as_the_same() {
+        assert_eq!(show(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(show(951_825_600_001), "2000-02-29T12:00:00.001Z");
+        assert_eq!(show(-1), "-1");
+        // Steps of 17 days and some, over four centuries.
+        for n in 0..9_000 {
+            let ms = n * 1_500_000_123;
+            assert_eq!(parse(&show(ms)), Ok(ms));
+        }
+    }
+
+    #[test]
+    fn how_long_ago_is_a_time_too() {
+        let now = 1_796_062_501_500;
+        for (text, ms) in [
+            ("90s", now - 90_000),
+            ("5m", now - 300_000),
+            ("2h", now - 7_200_000),
+            ("1d", now - 86_400_000),
+            ("99999999d", 0),
+            ("1970-01-01T00:00:01Z", 1_000),
+        ] {
+            assert_eq!(parse_or_ago(text, now), Ok(ms), "{text}");
+        }
+        for bad in ["", "h", "-2h", "2 h", "2w", "1.5h", "99999999999999999d"] {
+            assert!(parse_or_ago(bad, now).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn times_are_read_and_what_is_none_is_refused() {
