@@ -31,6 +31,7 @@ mod healing;
 mod hostile;
 mod idle;
 mod kafka_dump;
+mod ledger;
 mod lives;
 mod main_job;
 mod partitions;
