@@ -16,5 +16,6 @@ pub mod partition;
 pub mod storage;
 #[cfg(test)]
 mod testing;
+pub mod timeline;
 pub mod view;
 pub mod zookeeper;

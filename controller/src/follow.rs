@@ -2,7 +2,7 @@
 //! and if its ports refuse connections it is suspected (R17).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_controller_core::SessionId;
 use barnabas_proto::znode::{BrokerNode, ControllerNode, paths};
@@ -14,7 +14,14 @@ use crate::drive::Backoff;
 use crate::membership::{Asked, Membership};
 use crate::zookeeper::{Reply, Request, ZooKeeper};
 
-type Open = BTreeMap<ControllerEpoch, usize>;
+/// What is known of the streams at this broker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Open {
+    /// Open ones, by controller epoch.
+    counts: BTreeMap<ControllerEpoch, usize>,
+    /// When a controller lost its last one.
+    last_closed: Option<(ControllerEpoch, Instant)>,
+}
 
 /// The push streams that are open at this broker, counted by controller epoch. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -24,12 +31,19 @@ impl PushStreams {
     /// A stream of the controller of this epoch is open, until the value is dropped.
     #[must_use]
     pub fn opened(&self, epoch: ControllerEpoch) -> PushStream {
-        self.0.send_modify(|open| *open.entry(epoch).or_default() += 1);
+        self.0.send_modify(|open| *open.counts.entry(epoch).or_default() += 1);
         PushStream { epoch, streams: self.clone() }
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Open> {
         self.0.subscribe()
+    }
+
+    /// Since when the controller of this epoch has no stream here any more; `None`: it has one, or never had.
+    pub(crate) fn closed_since(&self, epoch: ControllerEpoch) -> Option<Instant> {
+        let open = self.0.borrow();
+        let closed = open.last_closed.filter(|(of, _)| *of == epoch)?.1;
+        (!open.counts.contains_key(&epoch)).then_some(closed)
     }
 }
 
@@ -43,10 +57,11 @@ pub struct PushStream {
 impl Drop for PushStream {
     fn drop(&mut self) {
         self.streams.0.send_modify(|open| {
-            if let Some(count) = open.get_mut(&self.epoch) {
+            if let Some(count) = open.counts.get_mut(&self.epoch) {
                 *count -= 1;
                 if *count == 0 {
-                    open.remove(&self.epoch);
+                    open.counts.remove(&self.epoch);
+                    open.last_closed = Some((self.epoch, Instant::now()));
                 }
             }
         });
@@ -64,7 +79,8 @@ pub(crate) async fn run(
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {
         let followed = membership.borrow_and_update().controller.filter(|(id, _)| *id != me);
-        let away = followed.filter(|(_, epoch)| !streams.borrow_and_update().contains_key(epoch));
+        let away =
+            followed.filter(|(_, epoch)| !streams.borrow_and_update().counts.contains_key(epoch));
         let wait = match away {
             Some((controller, _)) => {
                 let (done, looked) = oneshot::channel();

@@ -28,8 +28,10 @@ mod error;
 mod follow;
 mod membership;
 mod open;
+mod predecessor;
 mod service;
 mod term;
+mod timeline;
 pub mod translate;
 pub mod zookeeper;
 
@@ -43,6 +45,6 @@ pub use follow::{PushStream, PushStreams};
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
-    ControllerHandle, CreatedTopic, Ledger, NewTopic, Opened, Rebalance, ReplicaMoved,
-    ReplicaMoves, Running, open, open_with,
+    ControllerHandle, CreatedTopic, FAILOVERS_WAITING_MAX, FailoverHistory, Ledger, NewTopic,
+    Opened, Rebalance, ReplicaMoved, ReplicaMoves, Running, open, open_with,
 };

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant as StdInstant, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller_core::{Candidate, CandidateEffect, CandidateEvent, Defaults, SessionId};
+use barnabas_proto::v1;
 use barnabas_proto::znode::{BrokerNode, paths};
 use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, Now};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -15,8 +16,9 @@ use tokio::time::Instant;
 use crate::dial::{Dialled, dial};
 use crate::drive::{self, Backoff};
 use crate::error::Error;
-use crate::follow;
+use crate::follow::{self, PushStreams};
 use crate::open::{Live, ensure_tree};
+use crate::predecessor::Predecessor;
 use crate::service::Rebalance;
 use crate::term::{self, RunningTerm, TermHandle};
 use crate::translate::{Answer, CandidateCall, GivenUp, MarkDraining, Renewed, TakeProducerIds};
@@ -56,6 +58,10 @@ pub(crate) struct Setting<C: Connect> {
     pub(crate) asked: mpsc::Receiver<Asked>,
     /// The broker wants to be registered anew.
     pub(crate) anew: Arc<Notify>,
+    /// The push streams that are open here.
+    pub(crate) pushes: PushStreams,
+    /// Takes the records of failovers.
+    pub(crate) failovers: mpsc::Sender<v1::Failover>,
 }
 
 /// Most questions that wait for the shell; whoever comes later waits for room.
@@ -118,6 +124,9 @@ struct Shell<C: Connect> {
     marking: bool,
     /// The registration is being renewed: it is not marked meanwhile.
     renewing: bool,
+    pushes: PushStreams,
+    failovers: mpsc::Sender<v1::Failover>,
+    predecessor: Predecessor,
 }
 
 /// Runs until told to stop, or until the first registration turns out to be impossible.
@@ -136,6 +145,8 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         mut stop,
         mut asked,
         anew,
+        pushes,
+        failovers,
     } = setting;
     let directory = registration.borrow().directory_id;
     let mut shell = Shell {
@@ -159,6 +170,9 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         look_again: None,
         marking: false,
         renewing: false,
+        pushes,
+        failovers,
+        predecessor: Predecessor::default(),
     };
     let mut effects = Vec::new();
     shell.candidate.start(&mut effects);
@@ -237,6 +251,7 @@ impl<C: Connect> Shell<C> {
 
     async fn step(&mut self, event: CandidateEvent) {
         tracing::debug!(target: "controller", broker = self.me.0, ?event, "candidate");
+        self.predecessor.heard(&event, StdInstant::now());
         let mut effects = Vec::new();
         self.candidate.step(event, &mut effects);
         self.perform(effects).await;
@@ -383,6 +398,7 @@ impl<C: Connect> Shell<C> {
                     tracing::info!(target: "controller", broker = self.me.0, controller = controller.0, controller_epoch = epoch.0, "following the controller");
                 }
                 self.set(|m| m.controller = Some((controller, epoch)));
+                self.predecessor.known(controller, epoch);
             }
             CandidateEffect::Pause => {
                 if let Some(term) = &self.term {
@@ -494,7 +510,10 @@ impl<C: Connect> Shell<C> {
             defaults: self.defaults,
             rebalance: self.rebalance,
             suspicion: self.suspicion,
+            lost: self.predecessor.lost(&self.pushes),
+            failovers: self.failovers.clone(),
         });
+        self.predecessor.known(self.me, epoch);
         self.handle.send_replace(Some(term.handle()));
         self.term = Some(term);
         self.set(|m| m.controller = Some((self.me, epoch)));

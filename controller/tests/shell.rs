@@ -597,6 +597,7 @@ async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
                 client.clone(),
                 view,
                 Arc::new(NothingLost),
+                Arc::new(support::NoHistory),
             ));
         let incoming =
             tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));

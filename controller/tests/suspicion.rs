@@ -11,7 +11,7 @@ use barnabas_types::{BrokerId, ControllerEpoch, PartitionState, TopicName};
 use tokio::net::TcpListener;
 
 mod support;
-use support::{Told, listen, registration, until};
+use support::{PATIENCE, Told, listen, registration, until};
 
 fn memory() -> Memory {
     // Sessions of processes that are gone do not end by themselves here.
@@ -98,6 +98,15 @@ async fn r17_a_controller_whose_ports_refuse_is_deposed_before_its_session_ends(
     let second = Some((BrokerId(1), ControllerEpoch(2)));
     until(&mut broker.membership, |m| m.controller == second).await;
     assert!(lives(&memory, controller));
+
+    let mut failovers = broker.take_failovers().unwrap();
+    let told = tokio::time::timeout(PATIENCE, failovers.recv()).await.unwrap().unwrap();
+    assert_eq!((told.broker_id, told.cause.as_str()), (2, "suspicion"));
+    assert!(told.was_controller && told.broker_epoch.is_some());
+    let names: Vec<&str> = told.phases.iter().map(|phase| phase.name.as_str()).collect();
+    for name in ["controller_gone", "controller_elected", "loaded", "pushed"] {
+        assert!(names.contains(&name), "no {name} in {names:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

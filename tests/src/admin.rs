@@ -8,7 +8,8 @@ use barnabas_proto::v1::create_topic_response::Result as Created;
 use barnabas_proto::v1::delete_topic_response::Result as Deleted;
 use barnabas_proto::v1::{
     Assignment, CreateTopicRequest, DeleteTopicRequest, DescribeClusterRequest,
-    DescribeClusterResponse, DescribeTopicsRequest, DescribeTopicsResponse, Failure,
+    DescribeClusterResponse, DescribeTopicsRequest, DescribeTopicsResponse, Failover, Failure,
+    TimelineRequest,
 };
 use tonic::transport::{Channel, Endpoint};
 
@@ -111,6 +112,20 @@ impl Admin {
     /// No answer.
     pub async fn cluster(&self) -> Outcome<DescribeClusterResponse> {
         Ok(self.client.clone().describe_cluster(DescribeClusterRequest {}).await?.into_inner())
+    }
+
+    /// The last failovers that the broker knows of, the oldest first.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn timeline(&self, last: u32) -> Outcome<Vec<Failover>> {
+        let request = TimelineRequest { last, follow: false, id: None };
+        let mut answers = self.client.clone().timeline(request).await?.into_inner();
+        let mut failovers = Vec::new();
+        while let Some(failover) = answers.message().await? {
+            failovers.push(failover);
+        }
+        Ok(failovers)
     }
 
     /// What the broker knows of one topic.

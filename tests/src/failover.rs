@@ -1,19 +1,21 @@
 //! What clients see of a failover: brokers are killed one after the other, and a librdkafka producer at acks=all, with the settings that
 //! users have, notes the longest silence between two acknowledgements of a partition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use barnabas_proto::convert::failover_json;
+use barnabas_proto::v1::Failover;
 use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use serde_json::{Value, json};
 
-use crate::admin::NewTopic;
+use crate::admin::{Admin, NewTopic};
 use crate::cluster::{Cluster, Options, SETTLE_MAX};
 use crate::wait::wait_for;
 use crate::znodes::Znodes;
@@ -168,12 +170,18 @@ pub async fn run(plan: Plan, say: &mut impl FnMut(&Value)) -> Outcome<()> {
             let other = (controller + i32::try_from(round % 2)?) % 3 + 1;
             let killed = if kind == "leader" { other } else { controller };
             load.deliveries.seen().silence.clear();
+            let led = watched_with_preferred(&znodes, topic, killed).await?;
+            let known = recorded(&cluster).await?;
             cluster.broker(killed).kill().await?;
             until_led_by_others(&znodes, topic, killed).await?;
             load.until_all_acknowledged(Instant::now()).await?;
             let longest = load.deliveries.seen().silence.values().max().copied();
             let outage_ms = longest.unwrap_or_default().as_millis();
-            say(&json!({"killed": kind, "round": round, "broker": killed, "outage_ms": outage_ms}));
+            let record = until_recorded(&cluster, (killed, led), &known).await?;
+            say(&json!({
+                "killed": kind, "round": round, "broker": killed, "outage_ms": outage_ms,
+                "recorded_ms": record["acked_ms"], "pushed_ms": record["pushed_ms"], "failover": record["id"],
+            }));
             outages.push(outage_ms);
             cluster.broker(killed).start()?;
             cluster.until_healed(topic, 3).await?;
@@ -203,6 +211,49 @@ async fn until_led_by_others(znodes: &Znodes, topic: &str, dead: i32) -> Outcome
     wait_for("others lead", SETTLE_MAX, || async {
         let states = znodes.partitions(topic).await.ok()?;
         states.values().all(|s| s.leader >= 0 && s.leader != dead).then_some(())
+    })
+    .await
+}
+
+/// How many of the watched partitions this broker leads while every preferred replica leads.
+async fn watched_with_preferred(znodes: &Znodes, topic: &str, broker: i32) -> Outcome<u32> {
+    let assigned = znodes.assignment(topic).await?;
+    let led = (0..WATCHED).filter(|p| assigned[p].first() == Some(&i64::from(broker)));
+    Ok(u32::try_from(led.count())?)
+}
+
+/// Ids of the failovers that the cluster has recorded.
+async fn recorded(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
+    Ok(timeline(cluster).await?.into_iter().flatten().map(|failover| failover.id).collect())
+}
+
+/// What each broker tells that answers.
+async fn timeline(cluster: &Cluster) -> Outcome<Vec<Vec<Failover>>> {
+    let mut told = Vec::new();
+    for id in 1..=3 {
+        if let Ok(admin) = Admin::connect(&cluster.admin_address(id)).await {
+            told.push(admin.timeline(u32::MAX).await?);
+        }
+    }
+    Ok(told)
+}
+
+/// The record of a failover of this broker that is not among the `known`, once so many new leaders have acknowledged something,
+/// and both other brokers tell so.
+async fn until_recorded(
+    cluster: &Cluster,
+    (broker, led): (i32, u32),
+    known: &BTreeSet<String>,
+) -> Outcome<Value> {
+    wait_for("the failover is recorded to its first acknowledgements", SETTLE_MAX, || async {
+        let told = timeline(cluster).await.ok()?;
+        let new = |f: &&Failover| f.broker_id == broker && !known.contains(&f.id);
+        let whole = |f: &&Failover| new(f) && f.acknowledged >= led;
+        let records: Vec<&Failover> = told.iter().filter_map(|of| of.iter().find(whole)).collect();
+        match records[..] {
+            [one, other] if one == other => Some(failover_json(one)),
+            _ => None,
+        }
     })
     .await
 }

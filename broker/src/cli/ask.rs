@@ -7,7 +7,7 @@ use std::time::Duration;
 use barnabas_proto::v1::Failure;
 use barnabas_proto::v1::admin_client::AdminClient;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 
 use super::{Asking, CliError};
 
@@ -15,6 +15,8 @@ use super::{Asking, CliError};
 const DIAL_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for an answer; creating a topic of many partitions takes seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How often a broker from which answers are awaited is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Asks one question and waits for its answer.
 pub(super) fn ask<T, F>(
@@ -27,20 +29,45 @@ where
     let runtime = runtime()?;
     let admin = &asking.admin;
     runtime.block_on(async {
-        let channel = Endpoint::from_shared(format!("http://{admin}"))
-            .map_err(|_| {
-                CliError::Refused(format!("'{admin}' is no address; --admin expects HOST:PORT"))
-            })?
-            .connect_timeout(DIAL_MAX)
-            .timeout(ANSWER_MAX)
-            .tcp_nodelay(true)
-            .connect()
-            .await
-            .map_err(|error| unreachable(admin, &error))?;
-        let client =
-            AdminClient::new(channel).max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
+        let client = connect(admin).await?;
         question(client).await.map(Response::into_inner).map_err(|status| of_status(admin, &status))
     })
+}
+
+/// Asks one question and hands over each of its answers as it comes, until there is no more.
+pub(super) fn ask_stream<T, F>(
+    asking: &Asking,
+    question: impl FnOnce(AdminClient<Channel>) -> F,
+    mut each: impl FnMut(&T),
+) -> Result<(), CliError>
+where
+    F: Future<Output = Result<Response<Streaming<T>>, Status>>,
+{
+    let runtime = runtime()?;
+    let admin = &asking.admin;
+    runtime.block_on(async {
+        let broke = |status: Status| of_status(admin, &status);
+        let mut answers = question(connect(admin).await?).await.map_err(broke)?.into_inner();
+        while let Some(answer) = answers.message().await.map_err(broke)? {
+            each(&answer);
+        }
+        Ok(())
+    })
+}
+
+async fn connect(admin: &str) -> Result<AdminClient<Channel>, CliError> {
+    let channel = Endpoint::from_shared(format!("http://{admin}"))
+        .map_err(|_| {
+            CliError::Refused(format!("'{admin}' is no address; --admin expects HOST:PORT"))
+        })?
+        .connect_timeout(DIAL_MAX)
+        .timeout(ANSWER_MAX)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .connect()
+        .await
+        .map_err(|error| unreachable(admin, &error))?;
+    Ok(AdminClient::new(channel).max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX))
 }
 
 /// Waits, between two looks at something that takes its time.

@@ -27,6 +27,7 @@ mod reassign;
 mod run;
 mod settings;
 mod table;
+mod timeline;
 mod topic;
 mod when;
 
@@ -54,6 +55,8 @@ enum Noun {
     /// Show the controller, the brokers and the health of a cluster.
     #[command(subcommand)]
     Cluster(cluster::ClusterVerb),
+    /// Show the failovers of a cluster, and how long each of their phases took.
+    Timeline(timeline::TimelineArgs),
     /// Elect leaders of partitions.
     #[command(subcommand)]
     Leader(leader::LeaderVerb),
@@ -146,6 +149,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Topic(verb) => verb.run(),
         Noun::Cluster(verb) => verb.run(),
         Noun::Leader(verb) => verb.run(),
+        Noun::Timeline(args) => args.run(),
         Noun::Config(verb) => verb.run(),
         Noun::Bench(verb) => verb.run(),
         Noun::Group(verb) => verb.run(),
@@ -232,6 +236,9 @@ mod tests {
         assert!(parse(&["config", "alter", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe", "--broker", "1", "--cluster-default"]).is_err());
         assert!(parse(&["config", "describe"]).is_err());
+        assert!(parse(&["timeline", "--last", "3", "--follow", "--json"]).is_ok());
+        assert!(parse(&["timeline", "show", "7-1", "--admin", "h:1"]).is_ok());
+        assert!(parse(&["timeline", "--follow", "show", "7-1"]).is_err());
         assert!(parse(&["ledger", "list", "--since", "2h", "--topic", "t", "--json"]).is_ok());
         assert!(parse(&["ledger", "verify", "--since", "2026-11-30T18:00:00Z"]).is_ok());
         assert!(parse(&["ledger", "list", "--since", "yesterday"]).is_err());

@@ -4,11 +4,13 @@ mod agent;
 mod copies;
 mod failed;
 mod proposer;
+mod served;
 mod service;
 mod starting;
 
 pub use agent::{Agent, AgentHandle, TailMark};
 pub use failed::FailedReports;
 pub use proposer::Proposals;
+pub use served::ServedReports;
 pub use service::PushService;
 pub use starting::SaysStarting;

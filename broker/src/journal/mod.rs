@@ -177,6 +177,14 @@ impl Journal {
         self.lock().book.as_ref().map_or(0, |book| book.missing(kind))
     }
 
+    /// The newest sequence of a kind from each origin: it changes with each entry of that kind.
+    #[must_use]
+    pub fn newest(&self, kind: Kind) -> Vec<(Origin, u64)> {
+        let marks = self.lock().book.as_ref().map(Book::marks).unwrap_or_default();
+        let of_kind = marks.into_iter().filter(|mark| mark.kind == kind);
+        of_kind.map(|mark| (mark.origin, mark.sequence)).collect()
+    }
+
     /// A number that rises with each entry that can be shown.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {

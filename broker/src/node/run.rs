@@ -28,13 +28,15 @@ use super::state::{Node, Options, Parts};
 use crate::config::{BrokerConfig, HostPort};
 use crate::connection;
 use crate::control::{
-    Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, TailMark,
+    Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, ServedReports,
+    TailMark,
 };
 use crate::health::{self, Health};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Cleanup, Locked, Owner};
+use crate::timeline::{self, Timeline};
 use crate::view::View;
 
 /// Longest time between two looks at the lag of followers and at proposals to repeat.
@@ -143,7 +145,7 @@ async fn life(
     };
     // Once it is registered it is called by others, who wait for the real services.
     drop(starting);
-    let running = match opened.start(registration.clone()).await {
+    let mut running = match opened.start(registration.clone()).await {
         Ok(running) => running,
         Err(error) => {
             start.storage.abandon();
@@ -187,11 +189,17 @@ async fn life(
     for directory in storage.directories() {
         tokio::spawn(directory.clone().watch_space(config.storage.reserve_bytes));
     }
+    let history = Arc::new(Timeline::default());
+    tokio::spawn(history.clone().run(node.journal.clone()));
+    if let Some(records) = running.take_failovers() {
+        tokio::spawn(timeline::keep(node.journal.clone(), records));
+    }
     let admin = AdminService::server(
         running.controller.clone(),
         controller,
         view,
         Arc::new(Ledger::new(node.me, node.journal.clone())),
+        history,
     );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
@@ -212,6 +220,7 @@ async fn life(
     tokio::spawn(follow_membership(agent.clone(), running.membership.clone()));
     tokio::spawn(Proposals::run(node.clone()));
     tokio::spawn(FailedReports::run(node.clone()));
+    tokio::spawn(ServedReports::run(node.clone()));
     tokio::spawn(journal::pull(node.clone()));
     tokio::spawn(tick(node.clone()));
     tokio::spawn(beat(node.clone()));
@@ -346,7 +355,7 @@ async fn follow_membership(agent: AgentHandle, mut membership: watch::Receiver<M
     }
 }
 
-/// Lets every replica judge its followers' lag. On a thread that may block: partitions' locks are held during writes, and a
+/// Lets every replica judge its followers' lag, and tell what it has done as a new leader. On a thread that may block: partitions' locks are held during writes, and a
 /// slow disk must not hold the control runtime, which keeps the session with ZooKeeper.
 async fn tick(node: Arc<Node>) {
     let every_ms = (node.options.replica_lag_time_max_ms / 4).clamp(1, TICK_MS_MAX);
@@ -361,6 +370,9 @@ async fn tick(node: Arc<Node>) {
                 let mut after = Aftermath::default();
                 hosted.tick(node.now(), &mut after);
                 after.settle(&hosted, &*node, &mut flush);
+                if let Some(led) = hosted.leadership_news(node.now()) {
+                    node.served.add(&hosted.topic_partition, led);
+                }
             }
         });
         if let Err(error) = ticked.await {

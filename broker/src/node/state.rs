@@ -12,7 +12,7 @@ use super::pulse::Pulse;
 use crate::clock::Clock;
 use crate::config::{GroupConfig, Shown};
 use crate::connection::{Budget, ConnectionLimits, Places};
-use crate::control::{FailedReports, Proposals};
+use crate::control::{FailedReports, Proposals, ServedReports};
 use crate::follower::{Followers, Pace};
 use crate::group::Coordinators;
 use crate::journal::Journal;
@@ -73,6 +73,8 @@ pub struct Node {
     pub proposals: Proposals,
     /// Replicas that cannot be served.
     pub failed: FailedReports,
+    /// What leaders here tell the timeline.
+    pub served: ServedReports,
     /// What somebody may ask about later: lost records, failovers.
     pub journal: Arc<Journal>,
     /// The fetchers of this broker's followers.
@@ -148,6 +150,7 @@ impl Node {
             partitions: PartitionTable::default(),
             proposals: Proposals::default(),
             failed: FailedReports::default(),
+            served: ServedReports::default(),
             journal: Arc::default(),
             followers: Followers::new(weak.clone(), parts.data.clone()),
             pace: Pace::default(),

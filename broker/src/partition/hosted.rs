@@ -21,6 +21,7 @@ use barnabas_types::{
 use super::aftermath::Aftermath;
 use super::flushing::Flushing;
 use super::inner::{Inner, Input, Waiter};
+use super::led::Leadership;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
 use crate::storage::Directory;
@@ -99,6 +100,7 @@ impl Hosted {
                 sessions: Vec::new(),
                 watchers: Vec::new(),
                 flushing: Flushing::default(),
+                leadership: Leadership::default(),
                 closed: false,
                 led: None,
             }),
@@ -183,6 +185,9 @@ impl Hosted {
             let acks_one = if acks == Acks::Leader { offsets } else { 0 };
             inner.waiters.insert(waiter, Waiter { pending, index, acks_one });
         }
+        if acks == Acks::All {
+            inner.leadership.awaits(waiter);
+        }
         let log_end = inner.log.log_end();
         let leads = matches!(inner.replica.role(), Role::Leader { .. });
         let admission = match BatchHeader::parse(records) {
@@ -215,6 +220,7 @@ impl Hosted {
                 inner.step(self, now, event, Input::None, after);
             }
             Err(condition) => {
+                inner.leadership.refused(waiter);
                 if let Some(Waiter { pending, index, .. }) = inner.waiters.remove(&waiter) {
                     after.finished.push((pending, index, Err(condition)));
                 }

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::aftermath::{Aftermath, FailureKind, LogFailure};
 use super::flushing::Flushing;
 use super::hosted::Hosted;
+use super::led::Leadership;
 use super::log_start::DeleteResult;
 use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
@@ -32,6 +33,7 @@ pub(super) struct Inner {
     /// Clients' fetch sessions that want news of this partition, and its number there.
     pub(super) watchers: Vec<(Arc<Ready>, u32)>,
     pub(super) flushing: Flushing,
+    pub(super) leadership: Leadership,
     /// The broker is stopping, or the replica was taken out of it: that the log takes nothing more is no failure.
     pub(super) closed: bool,
     /// What this process, as the leader, has acknowledged; `None` if it has not led yet.
@@ -160,6 +162,9 @@ impl Inner {
                     let log_end = self.log.log_end();
                     let (waiter, leader_epoch) = (order.waiter, order.leader_epoch);
                     let grown = log_end.0 - order.base_offset.0;
+                    if waiter.is_some() && grown > 0 {
+                        self.leadership.appended(now);
+                    }
                     self.perform(
                         hosted,
                         now,
@@ -176,6 +181,10 @@ impl Inner {
                 }
                 Err(error) => self.failed(hosted, now, order.waiter, &error, after),
             }
+        }
+        self.leadership.answered(&effects.answers, now);
+        if let Some(role) = effects.role_changed {
+            self.leadership.begins(role, now);
         }
         self.pass_on(hosted, &mut effects, after);
         if let Some(start) = effects.log_start {

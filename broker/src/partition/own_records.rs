@@ -38,6 +38,7 @@ impl Hosted {
         let waiter = inner.next_waiter();
         let pending = pending.clone();
         inner.waiters.insert(waiter, Waiter { pending, index: 0, acks_one: 0 });
+        inner.leadership.awaits(waiter);
         let event = Event::Produce(Produce { waiter, acks: Acks::All, offsets });
         inner.step(self, now, event, Input::Produced(records), after);
     }

@@ -6,11 +6,17 @@ use barnabas_proto::MESSAGE_BYTES_MAX;
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_server::{Admin, AdminServer};
 use barnabas_types::{BrokerId, Condition, TopicId};
+use tokio::sync::Semaphore;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
+use super::timeline::{FailoverHistory, Follow};
 use super::{describe, draining, electing, partitions, progress, reassign, settings};
+
+/// Most who read the timeline of one broker at once.
+const FOLLOWERS_MAX: usize = 64;
 
 /// What a broker has of the ledger of lost records.
 pub trait Ledger: Send + Sync + 'static {
@@ -27,6 +33,9 @@ pub struct AdminService {
     local: ControllerHandle,
     anywhere: ControllerClient,
     view: Arc<dyn ClusterView>,
+    failovers: Arc<dyn FailoverHistory>,
+    /// Places for those who follow the timeline.
+    followers: Arc<Semaphore>,
     ledger: Arc<dyn Ledger>,
 }
 
@@ -44,8 +53,10 @@ impl AdminService {
         anywhere: ControllerClient,
         view: Arc<dyn ClusterView>,
         ledger: Arc<dyn Ledger>,
+        failovers: Arc<dyn FailoverHistory>,
     ) -> AdminServer<Self> {
-        AdminServer::new(Self { local, anywhere, view, ledger })
+        let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
+        AdminServer::new(Self { local, anywhere, view, ledger, failovers, followers })
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
@@ -61,6 +72,21 @@ impl AdminService {
 
 #[tonic::async_trait]
 impl Admin for AdminService {
+    type TimelineStream = ReceiverStream<Result<v1::Failover, Status>>;
+
+    async fn timeline(
+        &self,
+        request: Request<v1::TimelineRequest>,
+    ) -> Result<Response<Self::TimelineStream>, Status> {
+        let Ok(place) = self.followers.clone().try_acquire_owned() else {
+            return Err(Status::resource_exhausted(format!(
+                "{FOLLOWERS_MAX} read the timeline here already; ask another broker"
+            )));
+        };
+        let follow = Follow::new(self.failovers.clone(), request.into_inner());
+        Ok(Response::new(ReceiverStream::new(follow.start(place))))
+    }
+
     async fn create_topic(
         &self,
         request: Request<v1::CreateTopicRequest>,

@@ -9,7 +9,7 @@ use barnabas_controller_core::{
     AlterConfig, AlterPartitionAnswer, AlteredConfig, CreatePartitions, DrainProgress,
     ElectLeaders, ElectLeadersAnswer, StopVerdict,
 };
-use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::convert::{IsrProposals, LeadersServed};
 use barnabas_proto::v1;
 use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
@@ -119,6 +119,22 @@ impl ControllerClient {
         let mut client = ControllerControlClient::new(self.connected().await?);
         let message = v1::FailedReplicas::from(&report);
         match self.called(client.report_failed_replicas(message)).await?.failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Tells the controller of the first appends and acknowledgements of leaders here; it does no harm to tell it twice.
+    ///
+    /// # Errors
+    /// As [`ControllerHandle::report_served`], or as [`Self::alter_partitions`].
+    pub async fn report_served(&self, served: LeadersServed) -> Result<(), Condition> {
+        if self.local.epoch().is_some() {
+            return self.local.report_served(served).await;
+        }
+        let mut client = ControllerControlClient::new(self.connected().await?);
+        let message = v1::LeadersServed::from(&served);
+        match self.called(client.report_served(message)).await?.failure {
             None => Ok(()),
             Some(failure) => Err(failure.into()),
         }

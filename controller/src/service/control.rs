@@ -2,7 +2,7 @@
 
 use barnabas_controller_core::AlterPartitionAnswer;
 use barnabas_proto::MESSAGE_BYTES_MAX;
-use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::convert::{IsrProposals, LeadersServed};
 use barnabas_proto::v1;
 use barnabas_proto::v1::controller_control_server::{ControllerControl, ControllerControlServer};
 use barnabas_types::{BrokerEpoch, BrokerId, Condition, FailedReplicas, PartitionState};
@@ -54,6 +54,15 @@ impl ControllerControl for ControllerControlService {
         let broker = (BrokerId(broker_id), BrokerEpoch(broker_epoch));
         let answer = self.handle.drain(broker, draining).await;
         Ok(Response::new(draining::write_progress(answer)))
+    }
+
+    async fn report_served(
+        &self,
+        request: Request<v1::LeadersServed>,
+    ) -> Result<Response<v1::LeadersServedAnswer>, Status> {
+        let served = LeadersServed::try_from(request.get_ref())?;
+        let failure = self.handle.report_served(served).await.err();
+        Ok(Response::new(v1::LeadersServedAnswer { failure: failure.as_ref().map(Into::into) }))
     }
 }
 

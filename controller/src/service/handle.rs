@@ -8,7 +8,7 @@ use barnabas_controller_core::{
     AlterConfig, AlterPartition, AlterPartitionAnswer, AlteredConfig, CreatePartitions,
     CreateTopic, DrainProgress, ElectLeaders, ElectLeadersAnswer, Reassign, StopVerdict,
 };
-use barnabas_proto::convert::IsrProposals;
+use barnabas_proto::convert::{IsrProposals, LeadersServed};
 use barnabas_types::{
     BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, Partition, TopicId,
     TopicName, TopicPartition,
@@ -279,6 +279,16 @@ impl ControllerHandle {
     pub async fn report_failed(&self, report: FailedReplicas) -> Result<(), Condition> {
         let answer = self.submit(|answer| TermEvent::Failed(report, answer)).await?;
         answered(answer, Condition::NotController).await
+    }
+
+    /// Takes what new leaders tell of their first append and acknowledgement, for the timeline.
+    ///
+    /// # Errors
+    /// [`Condition::NotController`].
+    pub async fn report_served(&self, served: LeadersServed) -> Result<(), Condition> {
+        let term = self.term()?;
+        let sent = term.inbox.send(TermEvent::Served(served)).await;
+        sent.map_err(|_| Condition::NotController)
     }
 
     /// Lets the registration of this broker say that it drains, or no longer does (R25). The controller has to be told:

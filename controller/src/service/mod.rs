@@ -11,11 +11,13 @@ mod partitions;
 mod progress;
 mod reassign;
 mod settings;
+mod timeline;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use barnabas_controller_core::Defaults;
+use barnabas_proto::v1;
 use barnabas_proto::znode::BrokerNode;
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -25,12 +27,16 @@ pub use admin::{AdminService, Ledger};
 pub use client::{ClusterView, ControllerClient};
 pub use control::ControllerControlService;
 pub use handle::{ControllerHandle, CreatedTopic, NewTopic, ReplicaMoved, ReplicaMoves};
+pub use timeline::FailoverHistory;
 
 use crate::error::Error;
 use crate::follow::{self, PushStreams};
 use crate::membership::{self, Membership};
 use crate::open::{self, Live};
 use crate::zookeeper::{Connect, Servers};
+
+/// Records of failovers that wait to be taken.
+pub const FAILOVERS_WAITING_MAX: usize = 256;
 
 /// What the service must know before it asks ZooKeeper anything.
 #[derive(Clone, Debug)]
@@ -145,6 +151,7 @@ impl<C: Connect> Opened<C> {
             tokio::spawn(follow::run(me, members.clone(), pushes.subscribe(), shell));
         }
         let anew = Arc::new(Notify::new());
+        let (failovers, records) = mpsc::channel(FAILOVERS_WAITING_MAX);
         let handle = ControllerHandle::new(term.subscribe(), ask);
         let task = tokio::spawn(membership::run(membership::Setting {
             me: self.config.broker_id,
@@ -160,6 +167,8 @@ impl<C: Connect> Opened<C> {
             stop: stop.subscribe(),
             asked,
             anew: Arc::clone(&anew),
+            pushes: pushes.clone(),
+            failovers,
         }));
         let broker_epoch = registered.await.unwrap_or(Err(Error::Stopped))?;
         Ok(Running {
@@ -167,6 +176,7 @@ impl<C: Connect> Opened<C> {
             controller: handle,
             membership: members,
             pushes,
+            failovers: Some(records),
             registration,
             anew,
             stop,
@@ -186,6 +196,7 @@ pub struct Running {
     pub membership: watch::Receiver<Membership>,
     /// To be told of every push stream that is open here: a controller without one is looked for.
     pub pushes: PushStreams,
+    failovers: Option<mpsc::Receiver<v1::Failover>>,
     registration: watch::Sender<BrokerNode>,
     anew: Arc<Notify>,
     stop: watch::Sender<bool>,
@@ -193,6 +204,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// The failovers that this process records while it is the controller, for whoever keeps them: each as soon as every live
+    /// broker knows what follows from it (or does not for some seconds), and again, whole, when it has got further. What is not
+    /// taken while [`FAILOVERS_WAITING_MAX`] wait is dropped. `None` from the second call on.
+    pub fn take_failovers(&mut self) -> Option<mpsc::Receiver<v1::Failover>> {
+        self.failovers.take()
+    }
+
     /// What the *next* registration shall say (after an expiry). The present one stays as it is (R7).
     pub fn set_registration(&self, registration: BrokerNode) {
         self.registration.send_replace(registration);

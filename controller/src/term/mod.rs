@@ -2,6 +2,7 @@
 
 mod owner;
 mod push;
+mod timeline;
 mod waiters;
 mod writes;
 
@@ -13,6 +14,8 @@ use barnabas_controller_core::{
     CreatePartitionsAnswer, CreateTopic, CreateTopicAnswer, Defaults, DrainProgress, ElectLeaders,
     ElectLeadersAnswer, Reassign, StopVerdict,
 };
+use barnabas_proto::convert::LeadersServed;
+use barnabas_proto::v1;
 use barnabas_types::{
     BrokerEpoch, BrokerId, Condition, ControllerEpoch, FailedReplicas, Partition, TopicId,
     TopicName, TopicPartition,
@@ -20,6 +23,7 @@ use barnabas_types::{
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::predecessor::Lost;
 use crate::service::Rebalance;
 use crate::zookeeper::ZooKeeper;
 
@@ -47,6 +51,8 @@ pub(crate) enum TermEvent {
     PushBroken(BrokerId, BrokerEpoch),
     /// The ports of this incarnation of a broker refuse connections.
     Gone(BrokerId, BrokerEpoch),
+    /// New leaders tell what they have done; for the timeline alone.
+    Served(LeadersServed),
 }
 
 /// Partitions whose replicas are being moved.
@@ -116,6 +122,10 @@ pub(crate) struct Beginning<Z> {
     pub(crate) rebalance: Option<Rebalance>,
     /// `failover.suspicion.enable`.
     pub(crate) suspicion: bool,
+    /// The controller before, as far as this broker saw it go.
+    pub(crate) lost: Option<Lost>,
+    /// Takes the records of failovers.
+    pub(crate) failovers: mpsc::Sender<v1::Failover>,
 }
 
 /// Begins a term.

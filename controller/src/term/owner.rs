@@ -13,11 +13,13 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::push::Streams;
+use super::timeline::Timeline;
 use super::waiters::Waiters;
 use super::writes::{Kind, Writes};
 use super::{Beginning, TermEvent};
 use crate::drive;
 use crate::service::Rebalance;
+use crate::timeline::Heard;
 use crate::translate::{
     ConfigNotices, GivenUp, Load, Loaded, ReadBrokers, ReadConfigNotices, Registrations,
     epoch_check,
@@ -70,6 +72,7 @@ pub(super) struct Owner<Z> {
     waiters: Waiters,
     request_next: u64,
     streams: Streams,
+    timeline: Timeline,
     resigned: bool,
 }
 
@@ -92,15 +95,27 @@ async fn due(clock: &mut Option<(tokio::time::Interval, u32)>) -> u32 {
     }
 }
 
+async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl<Z: ZooKeeper> Owner<Z> {
     pub(super) fn new(setting: Setting<Z>) -> Self {
+        let begun = Instant::now();
+        let beginning = &setting.beginning;
+        let (me, lost, records) =
+            ((beginning.me, beginning.epoch), beginning.lost, beginning.failovers.clone());
         Self {
+            timeline: Timeline::new(me, begun, lost, records),
             core: Controller::new(
                 setting.beginning.me,
                 setting.beginning.epoch,
                 setting.beginning.defaults,
             ),
-            begun: Instant::now(),
+            begun,
             tasks: JoinSet::new(),
             writes: Writes::new(setting.beginning.epoch_version),
             reading_brokers: false,
@@ -138,6 +153,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 }
                 continue;
             }
+            let tell_again = self.timeline.tell();
             tokio::select! {
                 biased;
                 changed = self.setting.paused.changed() => if changed.is_err() { return },
@@ -157,6 +173,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                     Some(event) => self.event(event),
                     None => return,
                 },
+                () = at(tell_again) => {}
             }
         }
     }
@@ -261,8 +278,9 @@ impl<Z: ZooKeeper> Owner<Z> {
                 if let Some(acked) = self.streams.ready(ready) {
                     self.step(acked);
                 }
-                self.streams.serve(&self.core);
+                self.serve();
             }
+            TermEvent::Served(served) => self.timeline.served(&served),
             TermEvent::PushBroken(broker, broker_epoch) => {
                 self.step(ControllerEvent::PushBroken { broker, broker_epoch });
             }
@@ -359,7 +377,9 @@ impl<Z: ZooKeeper> Owner<Z> {
         let registrations =
             matches!(event, ControllerEvent::Loaded(_) | ControllerEvent::Brokers(_));
         let mut effects = Effects::default();
+        let heard = Heard::of(&event, &self.core);
         self.core.step(self.now(), event, &mut effects);
+        self.timeline.stepped(&heard, &self.core, &effects);
         let Effects {
             partition_writes,
             assignment_writes,
@@ -387,7 +407,7 @@ impl<Z: ZooKeeper> Owner<Z> {
         self.start_writes();
         if registrations || image_changed {
             self.streams.follow(&self.core.image().brokers);
-            self.streams.serve(&self.core);
+            self.serve();
         }
         self.waiters.alter.answer(alter_answers);
         self.waiters.create.answer(create_answers);
@@ -415,6 +435,11 @@ impl<Z: ZooKeeper> Owner<Z> {
         for note in notes {
             self.log(&note);
         }
+    }
+
+    fn serve(&mut self) {
+        let sent = self.streams.serve(&self.core);
+        self.timeline.sent(sent);
     }
 
     /// That a broker may stop is said only if this term was still in office when it was decided: a newer controller may have

@@ -118,8 +118,9 @@ impl Streams {
         })
     }
 
-    /// Gives every waiting stream what it is owed.
-    pub(super) fn serve(&mut self, core: &Controller) {
+    /// Gives every waiting stream what it is owed; which broker got which version.
+    pub(super) fn serve(&mut self, core: &Controller) -> Vec<(BrokerId, u64)> {
+        let mut sent = Vec::new();
         for (id, stream) in &mut self.streams {
             let Some((since, _)) = &stream.wants else { continue };
             let Some((version, delta)) = core.push_for(*id, stream.epoch, *since) else { continue };
@@ -132,8 +133,10 @@ impl Streams {
             };
             if let Some((_, taker)) = stream.wants.take() {
                 let _ = taker.send((&update).into());
+                sent.push((*id, version));
             }
         }
+        sent
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas_controller::zookeeper::Connect;
-use barnabas_controller::{BrokerNode, Config, Defaults, Running, open_with};
+use barnabas_controller::{BrokerNode, Config, Defaults, FailoverHistory, Running, open_with};
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::{BrokerControl, BrokerControlServer};
@@ -163,6 +163,19 @@ pub async fn listen() -> Listener {
         server.serve_with_incoming(incoming).await.unwrap();
     });
     Listener { address, told, silent, task }
+}
+
+/// Nothing has ever failed.
+pub struct NoHistory;
+
+impl FailoverHistory for NoHistory {
+    fn last(&self, _: usize) -> Vec<v1::Failover> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
 }
 
 /// Opens and starts broker `id`, which listens at `control_address`.

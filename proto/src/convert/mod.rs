@@ -3,10 +3,14 @@
 mod cluster;
 mod control;
 mod failed;
+mod failover;
 mod failure;
+mod served;
 
 pub use control::{Ack, IsrProposal, IsrProposals, Report, StateUpdate};
+pub use failover::{failover_from_json, failover_json};
 pub use failure::kafka_error_name;
+pub use served::{LeaderServed, LeadersServed};
 
 use barnabas_types::{BrokerId, TopicId, TopicName};
 

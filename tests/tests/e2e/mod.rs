@@ -47,6 +47,7 @@ mod shim;
 mod shutdown;
 #[cfg(target_os = "linux")]
 mod soak;
+mod timeline;
 mod versions;
 mod zombie;
 

@@ -1,0 +1,274 @@
+//! `barnabas timeline`: which brokers failed, what was done about it, and how long each step took.
+
+use barnabas_proto::convert::failover_json;
+use barnabas_proto::v1::{Failover, TimelineRequest};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::ask::{ask_stream, printable};
+use super::table::{print_json, table};
+use super::{Asking, CliError};
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct TimelineArgs {
+    /// How many failovers, the last ones.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    last: u32,
+    /// Go on with each that comes, and again whenever it has got further, until Ctrl-C.
+    #[arg(long)]
+    follow: bool,
+    /// Show the phases of each.
+    #[arg(long)]
+    verbose: bool,
+    #[command(flatten)]
+    asking: Asking,
+    #[command(subcommand)]
+    verb: Option<TimelineVerb>,
+}
+
+#[derive(Subcommand, Debug)]
+enum TimelineVerb {
+    /// Show the phases of one failover.
+    Show {
+        /// Its id, as the list shows it.
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Columns of the list with their widths; lines come one by one, so that they cannot fit themselves to one another.
+const COLUMNS: [(&str, usize); 10] = [
+    ("id", 7),
+    ("time", 24),
+    ("broker", 14),
+    ("cause", 15),
+    ("controller_epoch", 16),
+    ("moved", 6),
+    ("leaderless", 10),
+    ("pushed_ms", 10),
+    ("acked_ms", 10),
+    ("isr_restored_ms", 15),
+];
+const PHASE_COLUMNS: [&str; 4] = ["at_ms", "took_ms", "phase", "where"];
+
+impl TimelineArgs {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Some(TimelineVerb::Show { id, asking }) => show(id, &asking),
+            None => self.list(),
+        }
+    }
+
+    fn list(self) -> Result<(), CliError> {
+        let Self { last, follow, verbose, asking, .. } = self;
+        let request = TimelineRequest { last, follow, id: None };
+        if asking.json && !follow {
+            let mut all = Vec::new();
+            read(&asking, request, |failover| all.push(failover_json(failover)))?;
+            print_json(&Value::Array(all));
+            return Ok(());
+        }
+        let mut lines = 0;
+        read(&asking, request, |failover| {
+            let shown = failover_json(failover);
+            if asking.json {
+                say!("{shown}");
+                return;
+            }
+            if lines == 0 {
+                say!("{}", line(|name| name.to_uppercase()));
+            }
+            lines += 1;
+            say!("{}", line(|name| cell(&shown, name)));
+            if verbose {
+                say!("\n{}", indented(&phases(&shown)));
+            }
+        })?;
+        if lines == 0 && !asking.json {
+            say!("no failover is known to this broker");
+        }
+        Ok(())
+    }
+}
+
+fn show(id: String, asking: &Asking) -> Result<(), CliError> {
+    let request = TimelineRequest { last: 1, follow: false, id: Some(id.clone()) };
+    let mut found = None;
+    read(asking, request, |failover| found = Some(failover_json(failover)))?;
+    let Some(shown) = found else {
+        let id = printable(&id);
+        return Err(CliError::Refused(format!(
+            "no failover '{id}' is known to this broker; `barnabas timeline` lists those that are"
+        )));
+    };
+    if asking.json {
+        print_json(&shown);
+        return Ok(());
+    }
+    say!("{}\n{}", line(|name| name.to_uppercase()), line(|name| cell(&shown, name)));
+    say!("\n{}", phases(&shown).trim_end());
+    Ok(())
+}
+
+fn read(
+    asking: &Asking,
+    request: TimelineRequest,
+    each: impl FnMut(&Failover),
+) -> Result<(), CliError> {
+    ask_stream(asking, |mut client| async move { client.timeline(request).await }, each)
+}
+
+fn line(cell: impl Fn(&str) -> String) -> String {
+    let padded = COLUMNS.map(|(name, width)| format!("{:<width$}", cell(name)));
+    padded.join(" ").trim_end().to_owned()
+}
+
+fn cell(failover: &Value, name: &str) -> String {
+    match name {
+        "time" => failover["time_ms"].as_i64().map_or_else(|| "-".to_owned(), utc),
+        "broker" if failover["was_controller"] == true => {
+            format!("{} (controller)", failover["broker"])
+        }
+        "cause" if failover["suspicion_was_wrong"] == true => "suspicion wrong".to_owned(),
+        _ => plain(&failover[name]),
+    }
+}
+
+/// A number with one digit behind the point, other things as they are; `-` for what is not there.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => printable(text),
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn phases(failover: &Value) -> String {
+    let none = Vec::new();
+    let phases = failover["phases"].as_array().unwrap_or(&none);
+    let row = |phase: &Value| {
+        serde_json::json!({
+            "at_ms": plain(&phase["at_ms"]), "took_ms": plain(&phase["took_ms"]),
+            "phase": phase["name"], "where": place(phase),
+        })
+    };
+    table(&PHASE_COLUMNS, &phases.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Where a phase was reached, in words; null: at the controller.
+fn place(phase: &Value) -> Value {
+    let Some(broker) = phase["broker"].as_i64() else { return Value::Null };
+    let mut text = format!("broker {broker}");
+    if let (Some(topic), Some(partition)) = (phase["topic"].as_str(), phase["partition"].as_i64()) {
+        text = format!("{topic}-{partition} on {text}");
+    }
+    if !phase["sent_ms"].is_null() {
+        text = format!("{text}, sent at {}", plain(&phase["sent_ms"]));
+    }
+    if let Some(since) = phase["since_push_ms"].as_u64() {
+        text = format!("{text}, {since} ms after its push");
+    }
+    text.into()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+/// A time as `2026-11-30T18:15:01.500Z`.
+fn utc(ms: i64) -> String {
+    let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+    // Years that begin in March, so that the leap day is the last of its year; eras of 400 years.
+    let since_era = days + 719_468;
+    let (era, day) = (since_era.div_euclid(146_097), since_era.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    let year = year + era * 400;
+    let (hour, minute) = (ms_of_day / 3_600_000, ms_of_day / 60_000 % 60);
+    let (second, ms) = (ms_of_day / 1000 % 60, ms_of_day % 1000);
+    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use barnabas_proto::v1::FailoverPhase;
+
+    use super::*;
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_825_600_000, "2000-02-29T12:00:00.000Z"),
+            (1_796_062_501_500, "2026-11-30T18:15:01.500Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(ms), text);
+        }
+    }
+
+    #[test]
+    fn a_failover_is_one_line_and_its_phases_are_a_table() {
+        let pushed = FailoverPhase {
+            name: "pushed".into(),
+            at_us: 9_049,
+            broker_id: Some(2),
+            sent_us: Some(5_000),
+            ..FailoverPhase::default()
+        };
+        let acked = FailoverPhase {
+            name: "last_ack".into(),
+            at_us: 130_000,
+            broker_id: Some(2),
+            topic: Some("orders".into()),
+            partition: Some(1),
+            since_push_ms: Some(121),
+            ..FailoverPhase::default()
+        };
+        let failover = Failover {
+            id: "41-1".into(),
+            cause: "suspicion".into(),
+            was_controller: true,
+            broker_id: 3,
+            controller_epoch: 41,
+            moved: 4,
+            phases: vec![pushed, acked],
+            ..Failover::default()
+        };
+        let shown = failover_json(&failover);
+        let words: Vec<String> =
+            line(|name| cell(&shown, name)).split_whitespace().map(str::to_owned).collect();
+        assert_eq!(
+            words,
+            [
+                "41-1",
+                "1970-01-01T00:00:00.000Z",
+                "3",
+                "(controller)",
+                "suspicion",
+                "41",
+                "4",
+                "0",
+                "9.0",
+                "130.0",
+                "-"
+            ]
+        );
+        assert_eq!(
+            phases(&shown),
+            "AT_MS  TOOK_MS  PHASE     WHERE\n\
+             9.0    9.0      pushed    broker 2, sent at 5.0\n\
+             130.0  121.0    last_ack  orders-1 on broker 2, 121 ms after its push\n"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! What this broker has done as a new leader, on its way to the controller, which keeps the timeline of failovers.
+//!
+//! Nothing depends on it: what cannot be told in time is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barnabas_proto::convert::{LeaderServed, LeadersServed};
+use barnabas_types::{Now, TopicPartition};
+use tokio::sync::Notify;
+
+use crate::node::Node;
+use crate::partition::Led;
+
+/// Partitions of which something waits to be told; of more nothing is told.
+const WAITING_MAX: usize = 10_000;
+/// Partitions in one report.
+const PARTITIONS_PER_REPORT_MAX: usize = 1_000;
+/// How long an answer may take.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// Wait before a report that was not taken is sent again.
+const RETRY: Duration = Duration::from_secs(1);
+/// What is older is of no use to the controller any more, in milliseconds.
+const AGE_MAX_MS: u64 = 60_000;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct ServedReports {
+    waiting: Mutex<BTreeMap<TopicPartition, Led>>,
+    wake: Notify,
+}
+
+impl ServedReports {
+    /// A leader here has appended or acknowledged for the first time in its epoch.
+    pub fn add(&self, partition: &TopicPartition, led: Led) {
+        let mut waiting = self.waiting();
+        if waiting.len() < WAITING_MAX || waiting.contains_key(partition) {
+            waiting.insert(partition.clone(), led);
+            drop(waiting);
+            self.wake.notify_one();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, Led>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<(TopicPartition, Led)> {
+        let mut waiting = self.waiting();
+        let mut batch = Vec::new();
+        while batch.len() < PARTITIONS_PER_REPORT_MAX {
+            let Some(entry) = waiting.pop_first() else { break };
+            batch.push(entry);
+        }
+        batch
+    }
+
+    /// Puts back what was not taken, unless there is news of the partition.
+    fn put_back(&self, batch: Vec<(TopicPartition, Led)>) {
+        let mut waiting = self.waiting();
+        for (partition, led) in batch {
+            if waiting.len() < WAITING_MAX {
+                waiting.entry(partition).or_insert(led);
+            }
+        }
+    }
+
+    /// Tells the controller until the broker stops.
+    pub async fn run(node: Arc<Node>) {
+        loop {
+            let mut batch = node.served.take();
+            let young = |led: &Led| {
+                let last = led.acked.max(led.appended).unwrap_or(led.since);
+                node.now().since_ms(last) <= AGE_MAX_MS
+            };
+            batch.retain(|(_, led)| young(led));
+            if batch.is_empty() {
+                node.served.wake.notified().await;
+                continue;
+            }
+            let partitions = batch.iter().map(|(partition, led)| {
+                let since_push = |at: Now| at.since_ms(led.since);
+                LeaderServed {
+                    partition: partition.clone(),
+                    leader_epoch: led.leader_epoch,
+                    led_ms: node.now().since_ms(led.since),
+                    first_append_ms: led.appended.map(since_push),
+                    first_ack_ms: led.acked.map(since_push),
+                }
+            });
+            let served = LeadersServed { leader: node.me, partitions: partitions.collect() };
+            let told = node.controller.report_served(served);
+            if !matches!(tokio::time::timeout(ANSWER_DEADLINE, told).await, Ok(Ok(()))) {
+                node.served.put_back(batch);
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barnabas_types::LeaderEpoch;
+
+    use super::*;
+    use crate::testing::tp;
+
+    fn led(epoch: i32) -> Led {
+        let leader_epoch = LeaderEpoch(epoch);
+        Led { leader_epoch, since: Now(1), appended: Some(Now(2)), acked: None }
+    }
+
+    #[test]
+    fn reports_are_bounded_and_news_is_not_overtaken_by_what_was_not_taken() {
+        let reports = ServedReports::default();
+        for index in 0..=i32::try_from(WAITING_MAX).unwrap() {
+            reports.add(&tp("t", index), led(1));
+        }
+        assert_eq!(reports.waiting().len(), WAITING_MAX);
+        let batch = reports.take();
+        assert_eq!(batch.len(), PARTITIONS_PER_REPORT_MAX);
+        reports.add(&tp("t", 0), led(2));
+        reports.put_back(batch);
+        assert_eq!(reports.waiting()[&tp("t", 0)], led(2));
+        assert_eq!(reports.waiting()[&tp("t", 1)], led(1));
+        assert_eq!(reports.waiting().len(), WAITING_MAX);
+    }
+}

@@ -1,0 +1,98 @@
+//! The controller that was known last, and the first signs that it is gone: what the timeline of its successor begins with.
+
+use std::time::Instant;
+
+use barnabas_controller_core::CandidateEvent;
+use barnabas_types::{BrokerId, ControllerEpoch};
+
+use crate::follow::PushStreams;
+
+/// A controller that another one is elected for, as far as this broker saw it go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lost {
+    pub(crate) controller: BrokerId,
+    /// Its last push stream here ended.
+    pub(crate) stream_broke: Option<Instant>,
+    /// Its ports refused connections from here.
+    pub(crate) suspected: Option<Instant>,
+    /// `/controller` was found to be gone.
+    pub(crate) gone: Option<Instant>,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Predecessor(Option<(Lost, ControllerEpoch)>);
+
+impl Predecessor {
+    /// Who is controller now: whatever was seen of the one before is settled.
+    pub(crate) fn known(&mut self, controller: BrokerId, epoch: ControllerEpoch) {
+        if self.0.is_none_or(|(_, known)| known != epoch) {
+            let lost = Lost { controller, stream_broke: None, suspected: None, gone: None };
+            self.0 = Some((lost, epoch));
+        }
+    }
+
+    /// Notes when an event first shows that it is gone.
+    pub(crate) fn heard(&mut self, event: &CandidateEvent, now: Instant) {
+        let Some((lost, _)) = &mut self.0 else { return };
+        let sign = match event {
+            CandidateEvent::ControllerSuspected { .. } => &mut lost.suspected,
+            CandidateEvent::ControllerChanged { .. }
+            | CandidateEvent::ControllerRead { node: None, .. } => &mut lost.gone,
+            _ => return,
+        };
+        sign.get_or_insert(now);
+    }
+
+    /// It, with the signs that hold: a suspicion that a later stream has refuted does not. `None`: this broker knew of none.
+    pub(crate) fn lost(&self, pushes: &PushStreams) -> Option<Lost> {
+        let (lost, epoch) = self.0?;
+        let stream_broke = pushes.closed_since(epoch);
+        let suspected = lost.suspected.filter(|at| stream_broke.is_some_and(|broke| broke <= *at));
+        Some(Lost { stream_broke, suspected, ..lost })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barnabas_controller_core::SessionId;
+    use barnabas_types::Now;
+
+    use super::*;
+
+    const EPOCH: ControllerEpoch = ControllerEpoch(4);
+
+    fn suspected() -> CandidateEvent {
+        let (session, owner) = (SessionId(1), SessionId(2));
+        CandidateEvent::ControllerSuspected { session, owner, now: Now(0) }
+    }
+
+    #[test]
+    fn signs_are_those_of_the_present_controller_and_of_its_last_stream() {
+        let (pushes, mut predecessor) = (PushStreams::default(), Predecessor::default());
+        predecessor.heard(&suspected(), Instant::now());
+        assert_eq!(predecessor.lost(&pushes), None, "nobody was controller");
+        predecessor.known(BrokerId(2), EPOCH);
+        let stream = pushes.opened(EPOCH);
+        drop(stream);
+        predecessor.heard(&suspected(), Instant::now());
+        let lost = predecessor.lost(&pushes).unwrap();
+        assert!(lost.stream_broke.is_some() && lost.stream_broke <= lost.suspected);
+        assert_eq!((lost.controller, lost.gone), (BrokerId(2), None));
+        // It has a stream again: it lived.
+        let stream = pushes.opened(EPOCH);
+        predecessor.known(BrokerId(2), EPOCH);
+        let changed = CandidateEvent::ControllerChanged { session: SessionId(1) };
+        predecessor.heard(&changed, Instant::now());
+        let lost = predecessor.lost(&pushes).unwrap();
+        assert_eq!((lost.stream_broke, lost.suspected), (None, None));
+        assert!(lost.gone.is_some());
+        drop(stream);
+        let lost = predecessor.lost(&pushes).unwrap();
+        assert!(lost.stream_broke.is_some() && lost.suspected.is_none(), "that was before");
+        predecessor.known(BrokerId(3), ControllerEpoch(5));
+        let lost = predecessor.lost(&pushes).unwrap();
+        let nothing = (lost.stream_broke, lost.suspected, lost.gone);
+        assert_eq!((lost.controller, nothing), (BrokerId(3), (None, None, None)));
+    }
+}

@@ -1,0 +1,464 @@
+//! One failover under observation, and the record that it makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barnabas_proto::convert::LeaderServed;
+use barnabas_proto::v1;
+use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, TopicPartition};
+
+use super::{
+    DIRECTORIES_WITHIN_US, Moment, SERVED_WITHIN_MAX_US, TELL_AGAIN_AFTER_US,
+    TELL_UNFINISHED_AFTER_US,
+};
+
+/// Why a broker lost its leaderships.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// Its stream broke and its ports refused (R17).
+    Suspicion,
+    /// It is not registered any more.
+    SessionEnd,
+    /// It came back under another broker epoch.
+    Restart,
+    /// It asked to be emptied.
+    Drain,
+    /// It told that it cannot serve replicas (R38).
+    FailedReplicas,
+}
+
+impl Cause {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspicion => "suspicion",
+            Self::SessionEnd => "session_end",
+            Self::Restart => "restart",
+            Self::Drain => "drain",
+            Self::FailedReplicas => "failed_replicas",
+        }
+    }
+}
+
+/// A step that is reached once, or of which the last time counts. In the order in which they usually come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Step {
+    ControllerLost,
+    ControllerSuspected,
+    ControllerGone,
+    ControllerElected,
+    Loaded,
+    StreamBroke,
+    Suspected,
+    SessionEnded,
+    Restarted,
+    DrainRequested,
+    ReplicasFailed,
+    Decided,
+    FirstWritten,
+    Written,
+    Pushed,
+    FirstAppend,
+    LastAppend,
+    FirstAck,
+    LastAck,
+    IsrRestored,
+    Answered,
+}
+
+impl Step {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ControllerLost => "controller_lost",
+            Self::ControllerSuspected => "controller_suspected",
+            Self::ControllerGone => "controller_gone",
+            Self::ControllerElected => "controller_elected",
+            Self::Loaded => "loaded",
+            Self::StreamBroke => "stream_broke",
+            Self::Suspected => "suspected",
+            Self::SessionEnded => "session_ended",
+            Self::Restarted => "restarted",
+            Self::DrainRequested => "drain_requested",
+            Self::ReplicasFailed => "replicas_failed",
+            Self::Decided => "decided",
+            Self::FirstWritten => "first_written",
+            Self::Written => "written",
+            Self::Pushed => "pushed",
+            Self::FirstAppend => "first_append",
+            Self::LastAppend => "last_append",
+            Self::FirstAck => "first_ack",
+            Self::LastAck => "last_ack",
+            Self::IsrRestored => "isr_restored",
+            Self::Answered => "answered",
+        }
+    }
+}
+
+/// What a write does to a partition on account of the failover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// It gets another leader, or none.
+    Moved,
+    /// The broker leaves its ISR.
+    Shrunk,
+    /// Something else, of a partition that has not recovered yet.
+    Other,
+}
+
+/// A partition's state before and after a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Written {
+    pub(super) partition: TopicPartition,
+    pub(super) isr_before: usize,
+    pub(super) isr_after: usize,
+    pub(super) assigned: usize,
+    pub(super) leader: Option<BrokerId>,
+    pub(super) leader_epoch: LeaderEpoch,
+}
+
+/// The new leader of a partition, and what it has told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Moved {
+    leader: BrokerId,
+    leader_epoch: LeaderEpoch,
+    appended: bool,
+    acked: bool,
+}
+
+/// First and last of what leaders tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Extremes {
+    first: Option<Told>,
+    last: Option<Told>,
+    count: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Told {
+    us: i64,
+    leader: BrokerId,
+    partition: TopicPartition,
+    since_push_ms: u64,
+}
+
+impl Extremes {
+    fn add(&mut self, told: Told) {
+        self.count += 1;
+        if self.first.as_ref().is_none_or(|first| told.us < first.us) {
+            self.first = Some(told.clone());
+        }
+        if self.last.as_ref().is_none_or(|last| told.us >= last.us) {
+            self.last = Some(told);
+        }
+    }
+}
+
+/// See the module's head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Failover {
+    /// From 1 in each term.
+    pub(super) number: u32,
+    pub(super) broker: BrokerId,
+    pub(super) broker_epoch: Option<BrokerEpoch>,
+    pub(super) cause: Cause,
+    pub(super) was_controller: bool,
+    /// What happens to the broker from now on is another failover.
+    pub(super) over: bool,
+    pub(super) suspicion_was_wrong: bool,
+    opened: Moment,
+    steps: BTreeMap<Step, i64>,
+    /// Writes under way that take something from the broker.
+    writes_open: usize,
+    /// The image that all live brokers must know.
+    version: Option<u64>,
+    /// When it was given to each broker's stream, and when it was acknowledged.
+    pushed: BTreeMap<BrokerId, (Option<i64>, i64)>,
+    known_everywhere: bool,
+    moved: BTreeMap<TopicPartition, Moved>,
+    leaderless: BTreeSet<TopicPartition>,
+    shrunk: BTreeSet<TopicPartition>,
+    /// How many ISR members each partition had before; those that have them again are gone from here.
+    restoring: BTreeMap<TopicPartition, usize>,
+    appends: Extremes,
+    acks: Extremes,
+    told_us: Option<i64>,
+    news: bool,
+}
+
+impl Failover {
+    pub(super) fn new(
+        number: u32,
+        broker: (BrokerId, Option<BrokerEpoch>),
+        cause: Cause,
+        at: Moment,
+    ) -> Self {
+        Self {
+            number,
+            broker: broker.0,
+            broker_epoch: broker.1,
+            cause,
+            was_controller: false,
+            over: false,
+            suspicion_was_wrong: false,
+            opened: at,
+            steps: BTreeMap::new(),
+            writes_open: 0,
+            version: None,
+            pushed: BTreeMap::new(),
+            known_everywhere: false,
+            moved: BTreeMap::new(),
+            leaderless: BTreeSet::new(),
+            shrunk: BTreeSet::new(),
+            restoring: BTreeMap::new(),
+            appends: Extremes::default(),
+            acks: Extremes::default(),
+            told_us: None,
+            news: true,
+        }
+    }
+
+    /// Notes the first time of a step.
+    pub(super) fn reached(&mut self, step: Step, us: Option<i64>) {
+        if let Some(us) = us
+            && !self.steps.contains_key(&step)
+        {
+            self.steps.insert(step, us);
+            self.news = true;
+        }
+    }
+
+    /// Whether another failure of the same broker belongs to it.
+    pub(super) fn joins(&self, cause: Cause, at: Moment) -> bool {
+        let directory = self.cause == Cause::FailedReplicas && cause == Cause::FailedReplicas;
+        !self.over && (!directory || at.us - self.opened.us <= DIRECTORIES_WITHIN_US)
+    }
+
+    /// Whether a change of this partition may be its recovery.
+    pub(super) fn waits_for(&self, partition: &TopicPartition) -> bool {
+        self.restoring.contains_key(partition) || self.leaderless.contains(partition)
+    }
+
+    /// A write was ordered that takes something from the broker.
+    pub(super) fn ordered(&mut self, us: i64) {
+        self.reached(Step::Decided, Some(us));
+        self.writes_open += 1;
+        self.known_everywhere = false;
+    }
+
+    /// It was not applied: what is decided instead is ordered anew.
+    pub(super) fn not_written(&mut self, change: Change) {
+        if change != Change::Other {
+            self.writes_open = self.writes_open.saturating_sub(1);
+        }
+    }
+
+    /// A write was applied; the image has it from `version` on.
+    pub(super) fn written(&mut self, us: i64, change: Change, write: &Written, version: u64) {
+        let at = &write.partition;
+        match (change, write.leader) {
+            (Change::Moved, Some(leader)) => {
+                let epoch = write.leader_epoch;
+                let moved = Moved { leader, leader_epoch: epoch, appended: false, acked: false };
+                self.moved.insert(at.clone(), moved);
+                self.leaderless.remove(at);
+            }
+            (Change::Moved, None) => {
+                self.leaderless.insert(at.clone());
+            }
+            (Change::Shrunk, _) => {
+                self.shrunk.insert(at.clone());
+            }
+            (Change::Other, leader) => {
+                if leader.is_some() {
+                    self.news |= self.leaderless.remove(at);
+                }
+            }
+        }
+        if change != Change::Other {
+            self.writes_open = self.writes_open.saturating_sub(1);
+            self.reached(Step::FirstWritten, Some(us));
+            self.steps.insert(Step::Written, us);
+            self.steps.remove(&Step::IsrRestored);
+            self.must_know(version);
+            let before = self.restoring.get(at).copied().unwrap_or(0);
+            self.restoring.insert(at.clone(), before.max(write.isr_before));
+            self.news = true;
+        }
+        let wanted = self.restoring.get(at).map(|before| (*before).min(write.assigned));
+        if wanted.is_some_and(|wanted| write.isr_after >= wanted) {
+            self.restoring.remove(at);
+        }
+        self.look_at_isr(us);
+    }
+
+    /// All live brokers must acknowledge this version of the image.
+    pub(super) fn must_know(&mut self, version: u64) {
+        if self.version.is_none_or(|known| known < version) {
+            self.version = Some(version);
+            self.pushed.clear();
+            self.known_everywhere = false;
+        }
+    }
+
+    /// A broker has acknowledged `version`, which was given to its stream at `sent`.
+    pub(super) fn acked(&mut self, us: i64, broker: BrokerId, version: u64, sent: Option<i64>) {
+        let knows = self.version.is_some_and(|wanted| version >= wanted);
+        if knows && !self.known_everywhere && !self.pushed.contains_key(&broker) {
+            self.pushed.insert(broker, (sent, us));
+            self.news = true;
+        }
+    }
+
+    /// Looks whether all of these live brokers know; `true` once, when that is so.
+    pub(super) fn look_at_pushes(&mut self, mut live: impl Iterator<Item = BrokerId>) -> bool {
+        if self.known_everywhere || self.writes_open > 0 || self.version.is_none() {
+            return false;
+        }
+        self.known_everywhere = live.all(|b| b == self.broker || self.pushed.contains_key(&b));
+        self.news |= self.known_everywhere;
+        self.known_everywhere
+    }
+
+    /// The topic is being deleted: nothing of it recovers any more.
+    pub(super) fn deleted(&mut self, us: i64, of_topic: impl Fn(&TopicPartition) -> bool) {
+        self.restoring.retain(|at, _| !of_topic(at));
+        self.leaderless.retain(|at| !of_topic(at));
+        self.look_at_isr(us);
+    }
+
+    fn look_at_isr(&mut self, us: i64) {
+        let whole = self.restoring.is_empty() && self.leaderless.is_empty();
+        if !self.is_nothing() && whole && self.writes_open == 0 {
+            self.reached(Step::IsrRestored, Some(us));
+        }
+    }
+
+    /// A new leader has told what it has done; `false`: it does not lead by this failover.
+    pub(super) fn served(&mut self, us: i64, leader: BrokerId, told: &LeaderServed) -> bool {
+        let Some(moved) = self.moved.get_mut(&told.partition) else { return false };
+        if (moved.leader, moved.leader_epoch) != (leader, told.leader_epoch) {
+            return false;
+        }
+        let since = *self.steps.get(&Step::FirstWritten).unwrap_or(&i64::MIN);
+        let until = self.steps.get(&Step::Written).unwrap_or(&us) + SERVED_WITHIN_MAX_US;
+        let at = |since_push_ms: u64| {
+            let ago_ms = i64::try_from(told.led_ms - since_push_ms.min(told.led_ms));
+            // Its clock tells whole milliseconds.
+            let us = us.saturating_sub(ago_ms.unwrap_or(i64::MAX).saturating_mul(1000)).max(since);
+            let partition = told.partition.clone();
+            Some(Told { us, leader, partition, since_push_ms }).filter(|told| told.us <= until)
+        };
+        if let Some(append) = told.first_append_ms.filter(|_| !moved.appended).and_then(at) {
+            moved.appended = true;
+            self.appends.add(append);
+            self.news = true;
+        }
+        if let Some(ack) = told.first_ack_ms.filter(|_| !moved.acked).and_then(at) {
+            moved.acked = true;
+            self.acks.add(ack);
+            self.news = true;
+        }
+        true
+    }
+
+    /// Whether nothing is left to be told of it; `true` also of what came to nothing.
+    pub(super) fn is_closed(&self, us: i64) -> bool {
+        let nothing = self.is_nothing();
+        if nothing && !self.was_controller {
+            let late = us - self.opened.us > TELL_UNFINISHED_AFTER_US;
+            return self.writes_open == 0 && late;
+        }
+        let restored = nothing || self.steps.contains_key(&Step::IsrRestored);
+        let written = self.steps.get(&Step::Written).copied().unwrap_or(self.opened.us);
+        let served = self.moved.values().all(|moved| moved.acked)
+            || us.saturating_sub(written) > SERVED_WITHIN_MAX_US;
+        // An old controller that is registered may be taken for dead as a broker in a moment.
+        let settled = !self.was_controller || self.over || !nothing || {
+            us.saturating_sub(self.opened.us) > SERVED_WITHIN_MAX_US
+        };
+        self.known_everywhere && restored && served && settled && !self.is_owed()
+    }
+
+    /// Whether it has taken nothing from anybody yet.
+    fn is_nothing(&self) -> bool {
+        !self.steps.contains_key(&Step::FirstWritten)
+    }
+
+    fn is_owed(&self) -> bool {
+        self.news && (self.was_controller || !self.steps.is_empty())
+    }
+
+    /// When it is to be told next.
+    pub(super) fn due_us(&self) -> Option<i64> {
+        let nothing = self.is_nothing();
+        if !self.news || (nothing && !self.was_controller) {
+            return None;
+        }
+        Some(match self.told_us {
+            Some(told) => told + TELL_AGAIN_AFTER_US,
+            None if self.known_everywhere => i64::MIN,
+            None => self.opened.us + TELL_UNFINISHED_AFTER_US,
+        })
+    }
+
+    /// The record as it stands; it counts as told.
+    pub(super) fn tell(
+        &mut self,
+        us: i64,
+        controller: (BrokerId, ControllerEpoch),
+    ) -> v1::Failover {
+        (self.told_us, self.news) = (Some(us), false);
+        let mut found: Vec<(i64, Step, v1::FailoverPhase)> = Vec::new();
+        let mut add = |us: i64, step: Step, phase: v1::FailoverPhase| {
+            let name = step.as_str().to_owned();
+            found.push((us, step, v1::FailoverPhase { name, ..phase }));
+        };
+        for (step, us) in &self.steps {
+            add(*us, *step, v1::FailoverPhase::default());
+        }
+        let zero_us = self.steps.values().copied().min().unwrap_or(self.opened.us);
+        let since_zero = |us: i64| u64::try_from(us.saturating_sub(zero_us)).unwrap_or(0);
+        for (broker, (sent, acked)) in &self.pushed {
+            let (broker_id, sent_us) = (Some(broker.0), sent.map(since_zero));
+            let phase = v1::FailoverPhase { broker_id, sent_us, ..Default::default() };
+            add(*acked, Step::Pushed, phase);
+        }
+        for (step, told) in [
+            (Step::FirstAppend, &self.appends.first),
+            (Step::LastAppend, &self.appends.last),
+            (Step::FirstAck, &self.acks.first),
+            (Step::LastAck, &self.acks.last),
+        ] {
+            let Some(told) = told else { continue };
+            let phase = v1::FailoverPhase {
+                broker_id: Some(told.leader.0),
+                topic: Some(told.partition.topic.to_string()),
+                partition: Some(told.partition.partition),
+                since_push_ms: Some(told.since_push_ms),
+                ..Default::default()
+            };
+            add(told.us, step, phase);
+        }
+        found.sort_by_key(|(us, step, _)| (*us, *step));
+        let phases = found
+            .into_iter()
+            .map(|(us, _, phase)| v1::FailoverPhase { at_us: since_zero(us), ..phase });
+        let before_ms = self.opened.us.saturating_sub(zero_us) / 1000;
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        v1::Failover {
+            id: format!("{}-{}", controller.1, self.number),
+            at_ms: self.opened.unix_ms.saturating_sub(before_ms),
+            cause: self.cause.as_str().to_owned(),
+            was_controller: self.was_controller,
+            broker_id: self.broker.0,
+            broker_epoch: self.broker_epoch.map(|epoch| epoch.0),
+            controller_id: controller.0.0,
+            controller_epoch: controller.1.0,
+            moved: count(self.moved.len()),
+            leaderless: count(self.leaderless.len()),
+            shrunk: count(self.shrunk.len()),
+            appended: self.appends.count,
+            acknowledged: self.acks.count,
+            suspicion_was_wrong: self.suspicion_was_wrong,
+            phases: phases.collect(),
+        }
+    }
+}

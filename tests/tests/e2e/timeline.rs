@@ -1,0 +1,125 @@
+//! The timeline of failovers: each kind is told with its phases, and these sum up to what clients saw.
+
+use barnabas_proto::convert::failover_json;
+use barnabas_proto::v1::Failover;
+use barnabas_tests::Outcome;
+use barnabas_tests::admin::{Admin, NewTopic};
+use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
+use barnabas_tests::failover::{Plan, run};
+use barnabas_tests::wait::wait_for;
+use serde_json::Value;
+
+/// How far the record and a client's measurement may be apart: a tenth, or so many milliseconds.
+const APART_MS: f64 = 50.0;
+
+/// A leader and then the controller are killed under a librdkafka producer at acks=all. From the first sign to the last first
+/// acknowledgement takes as long as the producer waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_phases_of_a_failover_sum_up_to_the_outage_that_a_client_saw() -> Outcome<()> {
+    let plan = Plan {
+        leaders: 2,
+        controllers: 2,
+        partitions: 12,
+        session_timeout_ms: 18_000,
+        suspicion: true,
+    };
+    let mut told = Vec::new();
+    run(plan, &mut |figure: &Value| told.push(figure.clone())).await?;
+    let mut compared = 0;
+    for figure in told.iter().filter(|figure| figure["failover"].is_string()) {
+        println!("{figure}");
+        let outage = figure["outage_ms"].as_f64().ok_or("no outage")?;
+        let recorded = figure["recorded_ms"].as_f64().ok_or("no record")?;
+        let apart = (outage - recorded).abs();
+        assert!(apart <= APART_MS.max(outage / 10.0), "{apart} ms apart: {figure}");
+        compared += 1;
+    }
+    assert_eq!(compared, plan.leaders + plan.controllers);
+    Ok(())
+}
+
+/// The first record that fits, from the controller.
+async fn until_told(
+    cluster: &Cluster,
+    what: &str,
+    fits: impl Fn(&Failover) -> bool,
+) -> Outcome<Failover> {
+    let znodes = cluster.znodes().await?;
+    let last = std::sync::Mutex::new(Vec::new());
+    let told = wait_for(what, SETTLE_MAX, || async {
+        let (controller, _) = znodes.controller().await.ok()??;
+        let address = cluster.admin_address(i32::try_from(controller).ok()?);
+        let told = Admin::connect(&address).await.ok()?.timeline(u32::MAX).await.ok()?;
+        let found = told.iter().find(|failover| fits(failover)).cloned();
+        *last.lock().ok()? = told;
+        found
+    });
+    told.await.map_err(|error| format!("{error}; told: {:?}", last.lock()).into())
+}
+
+fn at_ms(failover: &Failover, name: &str) -> Outcome<u64> {
+    let phase = failover.phases.iter().rev().find(|phase| phase.name == name);
+    Ok(phase.ok_or_else(|| format!("no {name} in {failover:?}"))?.at_us / 1000)
+}
+
+/// A broker is stopped in order, one stands still until its session has ended, and the controller is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kind_of_failover_is_told_with_its_phases() -> Outcome<()> {
+    let mut cluster = Cluster::start(Options::default()).await?;
+    let configs = &[("min.insync.replicas", "2")];
+    let topic = NewTopic { name: "t", partitions: 6, replication_factor: 3, configs };
+    super::topic(&cluster, topic).await?;
+    let (controller, _) = cluster.znodes().await?.controller().await?.ok_or("no controller")?;
+    let controller = i32::try_from(controller)?;
+    let (stopped, still) = (controller % 3 + 1, (controller + 1) % 3 + 1);
+
+    cluster.broker(stopped).terminate().await?;
+    let drain = until_told(&cluster, "the drain is told", |f| f.broker_id == stopped).await?;
+    assert_eq!((drain.cause.as_str(), drain.was_controller), ("drain", false));
+    assert_eq!((drain.moved + drain.shrunk, drain.leaderless), (6, 0));
+    assert_eq!(drain.controller_id, controller);
+    cluster.broker(stopped).start()?;
+    cluster.until_healed("t", 3).await?;
+    let id = drain.id.clone();
+    let healed = |f: &Failover| f.id == id && at_ms(f, "isr_restored").is_ok();
+    until_told(&cluster, "the ISR is told to be whole", healed).await?;
+
+    cluster.broker(still).pause()?;
+    let ended = |f: &Failover| f.broker_id == still && at_ms(f, "pushed").is_ok();
+    let ended = until_told(&cluster, "the end of the session is told", ended).await?;
+    cluster.broker(still).resume()?;
+    assert_eq!(ended.cause, "session_end");
+    assert!(at_ms(&ended, "session_ended")? <= at_ms(&ended, "written")?);
+    cluster.until_healed("t", 3).await?;
+
+    cluster.broker(controller).kill().await?;
+    let moved = |f: &Failover| f.was_controller && f.broker_id == controller && f.moved > 0;
+    let killed = until_told(&cluster, "the end of the controller is told", moved).await?;
+    assert_eq!(killed.cause, "suspicion");
+    let steps = ["controller_gone", "controller_elected", "loaded", "first_written", "pushed"];
+    let times = steps.iter().map(|step| at_ms(&killed, step)).collect::<Outcome<Vec<u64>>>()?;
+    assert!(times.is_sorted(), "{killed:?}");
+    println!("{:#}", failover_json(&killed));
+
+    // Who recorded the others is gone; whoever lives tells of all three.
+    for survivor in [stopped, still] {
+        let admin = Admin::connect(&cluster.admin_address(survivor)).await?;
+        wait_for("every surviving broker tells all of it", SETTLE_MAX, || async {
+            let told = admin.timeline(u32::MAX).await.ok()?;
+            let known = |id: &str| told.iter().any(|failover| failover.id == id);
+            [&drain.id, &ended.id, &killed.id].iter().all(|id| known(id)).then_some(())
+        })
+        .await?;
+    }
+    let admin = cluster.admin_address(killed.controller_id);
+    let shown = run_program(&["timeline", "show", &killed.id, "--json", "--admin", &admin]).await?;
+    let shown: Value = serde_json::from_slice(&shown.stdout)?;
+    assert_eq!((&shown["broker"], &shown["cause"]), (&controller.into(), &"suspicion".into()));
+    let listed = run_program(&["timeline", "--verbose", "--admin", &admin]).await?;
+    let listed = String::from_utf8(listed.stdout)?;
+    println!("{listed}");
+    assert!(listed.contains(&killed.id) && listed.contains("controller_elected"), "{listed}");
+    let unknown = run_program(&["timeline", "show", "0-0", "--admin", &admin]).await?;
+    assert_eq!(unknown.status.code(), Some(1));
+    Ok(())
+}
