@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod connection;
 pub mod control;
+pub mod explain;
 pub mod flush;
 pub mod follower;
 pub mod group;

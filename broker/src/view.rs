@@ -1,7 +1,7 @@
 //! What this broker knows of the cluster: the controller's pushes, applied in order; served to clients and to itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use barnabas_controller::ClusterView;
 use barnabas_proto::v1;
@@ -9,10 +9,12 @@ use barnabas_types::broker_settings::is_dynamic;
 use tokio::sync::watch;
 
 use barnabas_types::{
-    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, TopicId, TopicName,
+    BrokerId, ClusterDelta, ClusterId, ClusterImage, ControllerEpoch, Now, TopicId, TopicName,
 };
 
+use crate::clock::Clock;
 use crate::config::{Shown, Source, values};
+use crate::explain::Ages;
 
 /// The newest image. Written by the control agent alone, read by everybody.
 pub struct View {
@@ -22,6 +24,8 @@ pub struct View {
     shown: Arc<[Shown]>,
     known: RwLock<Known>,
     changes: watch::Sender<u64>,
+    clock: Clock,
+    ages: Mutex<Ages>,
 }
 
 /// The image, and what is looked up in it on every request.
@@ -77,7 +81,20 @@ impl View {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(me: BrokerId, cluster_id: ClusterId, shown: Arc<[Shown]>) -> Self {
-        Self { me, cluster_id, shown, known: RwLock::default(), changes: watch::Sender::new(0) }
+        Self {
+            me,
+            cluster_id,
+            shown,
+            known: RwLock::default(),
+            changes: watch::Sender::new(0),
+            clock: Clock::start(),
+            ages: Mutex::default(),
+        }
+    }
+
+    /// Since when what is wrong has been so, and the present time on the same clock.
+    pub fn ages(&self) -> (Ages, Now) {
+        (self.ages.lock().unwrap_or_else(PoisonError::into_inner).clone(), self.clock.now())
     }
 
     /// The present image; cheap.
@@ -91,8 +108,15 @@ impl View {
         controller: (BrokerId, ControllerEpoch),
         delta: &ClusterDelta,
     ) -> Vec<TopicName> {
-        let mut image = ClusterImage::clone(&self.image());
+        let before = self.image();
+        let mut image = ClusterImage::clone(&before);
         let gone = image.apply(controller, delta);
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner).note(
+            self.clock.now(),
+            &before,
+            &image,
+            (delta, &gone),
+        );
         let ids =
             image.topics.iter().map(|(name, topic)| (topic.incarnation.topic_id, name.clone()));
         let known = Known { names: Arc::new(ids.collect()), image: Arc::new(image) };

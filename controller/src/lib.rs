@@ -45,6 +45,6 @@ pub use follow::{PushStream, PushStreams};
 pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
-    ControllerHandle, CreatedTopic, FAILOVERS_WAITING_MAX, FailoverHistory, Ledger, NewTopic,
-    Opened, Rebalance, ReplicaMoved, ReplicaMoves, Running, open, open_with,
+    ControllerHandle, CreatedTopic, Explains, FAILOVERS_WAITING_MAX, FailoverHistory, Ledger,
+    NewTopic, Opened, Rebalance, ReplicaMoved, ReplicaMoves, Running, Served, open, open_with,
 };

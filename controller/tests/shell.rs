@@ -596,8 +596,11 @@ async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
                 running.controller.clone(),
                 client.clone(),
                 view,
-                Arc::new(NothingLost),
-                Arc::new(support::NoHistory),
+                barnabas_controller::Served {
+                    ledger: Arc::new(NothingLost),
+                    failovers: Arc::new(support::NoHistory),
+                    explains: Arc::new(support::ExplainsNothing),
+                },
             ));
         let incoming =
             tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));

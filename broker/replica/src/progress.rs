@@ -66,6 +66,11 @@ impl FollowerProgress {
         }
     }
 
+    /// When it fetched last, without divergence, in this leader epoch.
+    pub(crate) fn last_fetch_at(&self) -> Option<Now> {
+        self.last_fetch.map(|(time, _)| time)
+    }
+
     pub(crate) fn in_maximal_isr(&self) -> bool {
         self.in_isr || self.proposed
     }

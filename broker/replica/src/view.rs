@@ -45,6 +45,8 @@ pub struct FollowerPosition {
     pub position: Option<(Offset, Offset, Offset)>,
     /// When it was last caught up.
     pub caught_up_at: Now,
+    /// When it fetched last in this leader epoch; `None` until it has.
+    pub last_fetch_at: Option<Now>,
     /// Member of the committed ISR.
     pub in_isr: bool,
 }
@@ -252,6 +254,7 @@ impl Replica {
             broker_epoch: f.broker_epoch,
             position: f.position.map(|p| (p.log_end, p.flushed, p.log_start)),
             caught_up_at: f.caught_up_at,
+            last_fetch_at: f.last_fetch_at(),
             in_isr: f.in_isr,
         });
         followers.collect()
@@ -268,7 +271,8 @@ impl Replica {
     }
 
     /// Epoch of the last record, `None` for an empty log (R36).
-    fn last_epoch(&self) -> Option<LeaderEpoch> {
+    #[must_use]
+    pub fn last_epoch(&self) -> Option<LeaderEpoch> {
         if self.log.log_start == self.log.log_end {
             return None;
         }

@@ -1,5 +1,5 @@
-//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied; what leaders know of followers;
-//! the journal for other brokers.
+//! The gRPC service `BrokerControl`: one stream of pushes per controller, acknowledged when applied; what leaders know of followers,
+//! and how this broker is; the journal for other brokers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::agent::AgentHandle;
 use super::copies;
-use crate::node::Node;
+use crate::explain::Explainer;
 
 /// Acknowledgements that wait to be sent; the controller has one update in flight.
 const ACKS_MAX: usize = 2;
@@ -29,19 +29,20 @@ const READERS_MAX: usize = 256;
 /// Serves pushes, and questions about followers.
 pub struct PushService {
     agent: AgentHandle,
-    node: Arc<Node>,
+    explainer: Arc<Explainer>,
     descriptions: Semaphore,
     readers: Semaphore,
     open: PushStreams,
 }
 
 impl PushService {
-    /// A service that hands updates to `agent`, looks at the replicas of `node`, and counts the streams in `open`.
+    /// A service that hands updates to `agent`, looks at the broker and its replicas through `explainer`, and counts the streams
+    /// in `open`.
     #[must_use]
-    pub fn new(agent: AgentHandle, node: Arc<Node>, open: PushStreams) -> Self {
+    pub fn new(agent: AgentHandle, explainer: Arc<Explainer>, open: PushStreams) -> Self {
         let (descriptions, readers) =
             (Semaphore::new(DESCRIPTIONS_MAX), Semaphore::new(READERS_MAX));
-        Self { agent, node, descriptions, readers, open }
+        Self { agent, explainer, descriptions, readers, open }
     }
 }
 
@@ -79,7 +80,18 @@ impl BrokerControl for PushService {
         let Ok(_place) = self.descriptions.try_acquire() else {
             return Err(Status::resource_exhausted("too many such questions at once: ask again"));
         };
-        Ok(Response::new(copies::describe(self.node.clone(), request.into_inner()).await))
+        let node = self.explainer.node().clone();
+        Ok(Response::new(copies::describe(node, request.into_inner()).await))
+    }
+
+    async fn describe_health(
+        &self,
+        request: Request<v1::DescribeHealthRequest>,
+    ) -> Result<Response<v1::BrokerHealth>, Status> {
+        let Ok(_place) = self.descriptions.try_acquire() else {
+            return Err(Status::resource_exhausted("too many such questions at once: ask again"));
+        };
+        Ok(Response::new(self.explainer.own_health(request.into_inner()).await))
     }
 
     async fn read_journal(
@@ -89,7 +101,7 @@ impl BrokerControl for PushService {
         let Ok(_place) = self.readers.try_acquire() else {
             return Err(Status::resource_exhausted("too many read the journal at once: ask again"));
         };
-        Ok(Response::new(self.node.journal.read(&request.into_inner()).await?))
+        Ok(Response::new(self.explainer.node().journal.read(&request.into_inner()).await?))
     }
 }
 
@@ -114,8 +126,9 @@ mod tests {
 
     use super::*;
     use crate::control::{Agent, TailMark};
+    use crate::health::Health;
     use crate::partition::Outward;
-    use crate::testing::{Disk, node};
+    use crate::testing::{Disk, ME, node};
 
     #[tokio::test]
     async fn questions_beyond_the_bound_are_refused_and_cost_nothing() {
@@ -124,7 +137,8 @@ mod tests {
         let flushers = disk.storage.start_flushers(&outward);
         let mark = watch::channel(TailMark::default()).0;
         let agent = Agent::start(node.clone(), disk.storage.clone(), flushers, mark);
-        let service = Arc::new(PushService::new(agent, node, PushStreams::default()));
+        let explainer = Explainer::new(node, disk.storage.clone(), Health::new(ME, 0));
+        let service = Arc::new(PushService::new(agent, explainer, PushStreams::default()));
         let mut asking = JoinSet::new();
         for _ in 0..=DESCRIPTIONS_MAX {
             let service = service.clone();

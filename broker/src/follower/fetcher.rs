@@ -24,6 +24,20 @@ pub(super) struct Fetcher {
     pub(super) leader: BrokerId,
     pub(super) wake: Notify,
     work: Mutex<Work>,
+    link: Mutex<Link>,
+}
+
+/// The connection to a leader, for whoever asks why a follower is behind.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The leader answers over it.
+    pub connected: bool,
+    /// Since when it does, or does not.
+    pub since: Instant,
+    /// When the last answer came; at first, when the fetcher began.
+    pub answered_at: Instant,
+    /// What ended the last connection, or prevents one; empty if nothing has.
+    pub failure: String,
 }
 
 /// What the session must look at.
@@ -41,7 +55,35 @@ pub(super) struct Work {
 
 impl Fetcher {
     pub(super) fn new(leader: BrokerId) -> Self {
-        Self { leader, wake: Notify::new(), work: Mutex::new(Work::default()) }
+        let now = Instant::now();
+        let link = Link { connected: false, since: now, answered_at: now, failure: String::new() };
+        let (work, link) = (Mutex::default(), Mutex::new(link));
+        Self { leader, wake: Notify::new(), work, link }
+    }
+
+    /// The connection, as it is now.
+    pub(super) fn link(&self) -> Link {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The leader has answered.
+    pub(super) fn answered(&self, now: Instant) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.answered_at = now;
+        if !link.connected {
+            link.connected = true;
+            link.since = now;
+            link.failure.clear();
+        }
+    }
+
+    fn disconnected(&self, failure: String) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if link.connected {
+            link.connected = false;
+            link.since = Instant::now();
+        }
+        link.failure = failure;
     }
 
     pub(super) fn work(&self) -> MutexGuard<'_, Work> {
@@ -119,13 +161,19 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
             node.view.image().brokers.get(&fetcher.leader).map(|b| (b.host.clone(), b.port));
         let dialled = match address {
             Some((host, port)) => {
-                tokio::time::timeout(DIAL_DEADLINE, TcpStream::connect((host.as_str(), port)))
-                    .await
-                    .ok()
+                let dial = TcpStream::connect((host.as_str(), port));
+                match tokio::time::timeout(DIAL_DEADLINE, dial).await {
+                    Ok(Ok(stream)) => Ok(stream),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("no connection within {} s", DIAL_DEADLINE.as_secs())),
+                }
             }
-            None => None,
+            None => Err("the leader is not registered".to_owned()),
         };
-        if let Some(Ok(stream)) = dialled {
+        if let Err(failure) = &dialled {
+            fetcher.disconnected(failure.clone());
+        }
+        if let Ok(stream) = dialled {
             fetcher.begin();
             let began = Instant::now();
             let ended = session::run(&fetcher, &node, stream).await;
@@ -134,6 +182,7 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
                 wait_ms = REDIAL_MS.0;
             }
             if let Err(error) = ended {
+                fetcher.disconnected(error.to_string());
                 tracing::info!(target: "state_change", leader = %fetcher.leader, %error, "the fetch session ended");
             }
         }

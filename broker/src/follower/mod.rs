@@ -12,6 +12,7 @@ use barnabas_types::{BrokerId, TopicPartition};
 use crate::node::Node;
 use crate::partition::Hosted;
 use fetcher::Fetcher;
+pub use fetcher::Link;
 pub use pace::Pace;
 
 /// Which partitions follow whom. Partitions change leaders here; fetchers come and go with their partitions.
@@ -55,6 +56,12 @@ impl Followers {
         if let Some(fetcher) = fetcher {
             fetcher.name_again(tp);
         }
+    }
+
+    /// The connection to each leader that is followed.
+    #[must_use]
+    pub fn links(&self) -> Vec<(BrokerId, Link)> {
+        self.lock().iter().map(|(leader, fetcher)| (*leader, fetcher.link())).collect()
     }
 
     /// Nothing is followed any more: the broker is stopping.

@@ -164,6 +164,7 @@ impl<'a> Session<'a> {
                         self.answered += 1;
                         answered = Instant::now();
                         self.apply(frame)?;
+                        self.fetcher.answered(answered);
                     }
                 }
                 () = self.fetcher.wake.notified() => {}

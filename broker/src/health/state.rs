@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::journal::Kind;
 use crate::node::Node;
-use crate::storage::{Room, Storage};
+use crate::storage::Storage;
 
 /// Gathers it when it is asked; there from the first moment of a start.
 pub struct Health {
@@ -80,7 +80,8 @@ impl Health {
     }
 
     /// In one or a few words; "ready" is the only good one.
-    fn status(&self) -> &'static str {
+    #[must_use]
+    pub fn status(&self) -> &'static str {
         let Some(storage) = self.storage.get() else { return "registering" };
         if self.stopping.load(Ordering::Acquire) {
             return "stopping";
@@ -95,19 +96,20 @@ impl Health {
         }
     }
 
+    /// `log.dir.reserve.bytes`.
+    #[must_use]
+    pub fn reserve_bytes(&self) -> u64 {
+        self.reserve_bytes
+    }
+
     fn directories(&self, storage: &Storage) -> Value {
         let directories = storage.directories().iter().map(|directory| {
-            let room = match directory.room() {
-                Room::Enough => "enough",
-                Room::Low => "low",
-                Room::Exhausted => "exhausted",
-            };
             let reason = directory.offline_reason();
             json!({
                 "path": directory.path().display().to_string(),
                 "state": if reason.is_some() { "offline" } else { "online" },
                 "reason": reason,
-                "room": room,
+                "room": directory.room().name(),
                 "free_bytes": directory.free_bytes(),
                 "reserve_bytes": self.reserve_bytes,
             })

@@ -31,6 +31,7 @@ use crate::control::{
     Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, ServedReports,
     TailMark,
 };
+use crate::explain::{Contact, Explainer};
 use crate::health::{self, Health};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
@@ -194,16 +195,20 @@ async fn life(
     if let Some(records) = running.take_failovers() {
         tokio::spawn(timeline::keep(node.journal.clone(), records));
     }
+    let explainer = Explainer::new(node.clone(), storage.clone(), health.clone());
     let admin = AdminService::server(
         running.controller.clone(),
         controller,
         view,
-        Arc::new(Ledger::new(node.me, node.journal.clone())),
-        history,
+        Served {
+            ledger: Arc::new(Ledger::new(node.me, node.journal.clone())),
+            failovers: history,
+            explains: explainer.clone(),
+        },
     );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
-        node.clone(),
+        explainer,
         running.pushes.clone(),
     ))
     .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -224,6 +229,7 @@ async fn life(
     tokio::spawn(journal::pull(node.clone()));
     tokio::spawn(tick(node.clone()));
     tokio::spawn(beat(node.clone()));
+    tokio::spawn(Contact::follow(node.clone()));
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     tokio::spawn(expiry::run(node.clone(), config.storage.producer_id_expiration_ms));
     let (close, closed) = watch::channel(false);

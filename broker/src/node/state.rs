@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::{GroupConfig, Shown};
 use crate::connection::{Budget, ConnectionLimits, Places};
 use crate::control::{FailedReports, Proposals, ServedReports};
+use crate::explain::Contact;
 use crate::follower::{Followers, Pace};
 use crate::group::Coordinators;
 use crate::journal::Journal;
@@ -101,6 +102,8 @@ pub struct Node {
     pub data: tokio::runtime::Handle,
     /// Whether this process runs without long stops.
     pub pulse: Pulse,
+    /// Since when ZooKeeper or a controller has been away.
+    pub contact: Contact,
     clock: Clock,
 }
 
@@ -144,6 +147,7 @@ impl Node {
             places: Places::new(parts.options.connections.clone(), descriptors),
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
+            contact: Contact::default(),
             pulse: Pulse::new(parts.options.session_timeout_ms, clock.now()),
             options: parts.options,
             view: parts.view,

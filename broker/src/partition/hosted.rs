@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockResult};
 use std::time::Duration;
 
 use barnabas_log::{Admission, BatchHeader, Fetched, Log, LogConfig, LogError, ProduceRules};
@@ -113,6 +113,10 @@ impl Hosted {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, Inner>> {
+        self.inner.try_lock()
     }
 
     /// HW without a lock, for checkpoints and metrics.

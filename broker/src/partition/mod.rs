@@ -12,6 +12,7 @@ mod log_start_tests;
 mod own_records;
 mod reading;
 mod ready;
+mod standing;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -34,6 +34,16 @@ pub enum Room {
 }
 
 impl Room {
+    /// In one word, as it is shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enough => "enough",
+            Self::Low => "low",
+            Self::Exhausted => "exhausted",
+        }
+    }
+
     fn of(free_bytes: u64, reserve_bytes: u64) -> Self {
         if free_bytes < reserve_bytes.max(1) {
             Self::Exhausted

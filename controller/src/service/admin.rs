@@ -27,6 +27,23 @@ pub trait Ledger: Send + Sync + 'static {
     fn list(&self, request: &v1::ListLossesRequest) -> Result<v1::ListLossesResponse, Status>;
 }
 
+/// Who tells what is wrong: the broker, which knows its disks, links and groups.
+#[tonic::async_trait]
+pub trait Explains: Send + Sync + 'static {
+    /// Never fails: what cannot be found out is part of the answer.
+    async fn explain(&self, request: v1::ExplainRequest) -> v1::ExplainResponse;
+}
+
+/// What only the broker can answer.
+pub struct Served {
+    /// The ledger of lost records.
+    pub ledger: Arc<dyn Ledger>,
+    /// The failovers of the cluster.
+    pub failovers: Arc<dyn FailoverHistory>,
+    /// What is wrong with something.
+    pub explains: Arc<dyn Explains>,
+}
+
 /// Serves `Admin` on every broker.
 #[derive(Clone)]
 pub struct AdminService {
@@ -37,6 +54,7 @@ pub struct AdminService {
     /// Places for those who follow the timeline.
     followers: Arc<Semaphore>,
     ledger: Arc<dyn Ledger>,
+    explains: Arc<dyn Explains>,
 }
 
 impl std::fmt::Debug for AdminService {
@@ -52,11 +70,11 @@ impl AdminService {
         local: ControllerHandle,
         anywhere: ControllerClient,
         view: Arc<dyn ClusterView>,
-        ledger: Arc<dyn Ledger>,
-        failovers: Arc<dyn FailoverHistory>,
+        served: Served,
     ) -> AdminServer<Self> {
+        let Served { ledger, failovers, explains } = served;
         let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
-        AdminServer::new(Self { local, anywhere, view, ledger, failovers, followers })
+        AdminServer::new(Self { local, anywhere, view, ledger, failovers, followers, explains })
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
@@ -257,6 +275,13 @@ impl Admin for AdminService {
         let listed = tokio::task::spawn_blocking(move || ledger.list(request.get_ref())).await;
         let listed = listed.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(listed?))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        Ok(Response::new(self.explains.explain(request.into_inner()).await))
     }
 }
 

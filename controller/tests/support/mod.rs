@@ -132,6 +132,23 @@ impl BrokerControl for Service {
     ) -> Result<tonic::Response<v1::ReadJournalResponse>, tonic::Status> {
         Err(tonic::Status::unimplemented("this broker has no journal"))
     }
+
+    async fn describe_health(
+        &self,
+        _request: tonic::Request<v1::DescribeHealthRequest>,
+    ) -> Result<tonic::Response<v1::BrokerHealth>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this broker has no health"))
+    }
+}
+
+/// Explains nothing: that is the broker's own.
+pub struct ExplainsNothing;
+
+#[tonic::async_trait]
+impl barnabas_controller::Explains for ExplainsNothing {
+    async fn explain(&self, _request: v1::ExplainRequest) -> v1::ExplainResponse {
+        v1::ExplainResponse::default()
+    }
 }
 
 fn note(told: &mut Told, update: StateUpdate) {

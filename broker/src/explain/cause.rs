@@ -1,0 +1,283 @@
+//! The closed list of what can be wrong, and how one of them is told.
+
+use barnabas_types::{BrokerId, TopicPartition};
+
+/// How bad a cause is for what was asked about; the worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    /// Nobody is served.
+    Offline,
+    /// Some or all writes are refused, or nothing new can be decided.
+    WritesRefused,
+    /// Served, with less safety or later than it should be.
+    Degraded,
+    /// Worth knowing.
+    Notice,
+}
+
+impl Severity {
+    /// Its stable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::WritesRefused => "writes_refused",
+            Self::Degraded => "degraded",
+            Self::Notice => "notice",
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// What can be wrong. Of two that are equally bad the earlier one is told first: it explains the later ones.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Its stable name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Brokers have no connection to ZooKeeper: nobody is elected, no ISR changes.
+    ZooKeeperUnreachable = "zookeeper_unreachable",
+    /// Nobody is controller, or the controller does not answer.
+    NoController = "no_controller",
+    /// A log, or the directory that it lies in, cannot be used.
+    DirectoryFailed = "directory_failed",
+    /// A broker reads its logs again after an unclean stop.
+    Recovering = "recovering",
+    /// No replica lives.
+    AllReplicasDead = "all_isr_members_dead",
+    /// The ISR members are dead, replicas outside the ISR live.
+    OnlyOutOfSyncAlive = "only_out_of_sync_replicas_alive",
+    /// The last ISR member may have lost its tail: all replicas must report before the longest log leads.
+    TailLost = "tail_lost",
+    /// A leader's disk has no room.
+    DiskFull = "disk_full",
+    /// A broker is not registered, and no process answers.
+    BrokerDown = "broker_down",
+    /// A broker's process answers, but is not registered: no ISR takes it.
+    BrokerFenced = "broker_fenced",
+    /// A broker is registered, and its ports refuse: its process is gone.
+    BrokerSuspected = "broker_suspected",
+    /// A broker is registered and does not answer.
+    BrokerSilent = "broker_silent",
+    /// Where a broker tells clients to connect, nobody answers.
+    ListenerUnreachable = "advertised_listener_unreachable",
+    /// Two live brokers do not reach one another.
+    LinkCut = "link_cut",
+    /// A follower lives and fetches, and is behind.
+    SlowFollower = "slow_follower",
+    /// A broker is being emptied.
+    Draining = "broker_draining",
+    /// The ISR is smaller than min.insync.replicas.
+    BelowMinIsr = "below_min_isr",
+    /// A move of replicas waits, or copies.
+    ReassignmentWaiting = "reassignment_waiting",
+    /// Files of a deleted topic wait for their broker.
+    DeletionWaiting = "deletion_waiting",
+    /// An election is under way.
+    Electing = "electing",
+    /// Nobody coordinates the group now.
+    CoordinatorUnavailable = "coordinator_unavailable",
+    /// A group is between two generations.
+    GroupRebalancing = "group_rebalancing",
+    /// A committed offset is not in the log.
+    OffsetOutOfRange = "committed_offset_out_of_range",
+}
+
+/// Something to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// What to run, and where if it is no command of a cluster.
+    pub command: String,
+    /// What it costs.
+    pub cost: String,
+}
+
+impl Step {
+    /// A step.
+    pub fn new(command: impl Into<String>, cost: impl Into<String>) -> Self {
+        Self { command: command.into(), cost: cost.into() }
+    }
+}
+
+/// A replica that an unclean election could make the leader. Offsets are exclusive ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Who.
+    pub broker: BrokerId,
+    /// Epoch of its last record; -1: none.
+    pub last_epoch: i32,
+    /// Where its log ends.
+    pub log_end: i64,
+    /// Where the longest live log or known high watermark ends.
+    pub known_end: i64,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cause {
+    /// What.
+    pub kind: Kind,
+    /// How bad.
+    pub severity: Severity,
+    /// One sentence.
+    pub summary: String,
+    /// Facts, each in a few words.
+    pub evidence: Vec<String>,
+    /// For how long (ms), and whether it may be longer.
+    pub age: Option<(u64, bool)>,
+    /// Whether it heals by itself.
+    pub heals_by_itself: bool,
+    /// By what it heals.
+    pub healing: String,
+    /// What to do, the best first.
+    pub next: Vec<Step>,
+    /// Whom an unclean election could elect.
+    pub candidates: Vec<Candidate>,
+    /// The brokers that it is about.
+    pub brokers: Vec<BrokerId>,
+    /// The partitions that it concerns, as far as they were looked at.
+    pub partitions: Vec<TopicPartition>,
+}
+
+impl Cause {
+    /// A cause about `brokers`, of which nothing more is known yet.
+    pub fn new(
+        kind: Kind,
+        severity: Severity,
+        brokers: &[BrokerId],
+        summary: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            severity,
+            summary: summary.into(),
+            evidence: Vec::new(),
+            age: None,
+            heals_by_itself: false,
+            healing: String::new(),
+            next: Vec::new(),
+            candidates: Vec::new(),
+            brokers: brokers.to_vec(),
+            partitions: Vec::new(),
+        }
+    }
+
+    /// With one more fact.
+    #[must_use]
+    pub fn fact(mut self, fact: impl Into<String>) -> Self {
+        self.evidence.push(fact.into());
+        self
+    }
+
+    /// With facts.
+    #[must_use]
+    pub fn facts(mut self, facts: impl IntoIterator<Item = String>) -> Self {
+        self.evidence.extend(facts);
+        self
+    }
+
+    /// For so long.
+    #[must_use]
+    pub fn aged(mut self, age: Option<(u64, bool)>) -> Self {
+        self.age = age;
+        self
+    }
+
+    /// It heals by itself, by this.
+    #[must_use]
+    pub fn heals(mut self, by: impl Into<String>) -> Self {
+        (self.heals_by_itself, self.healing) = (true, by.into());
+        self
+    }
+
+    /// It does not heal before somebody does this.
+    #[must_use]
+    pub fn stays_until(mut self, by: impl Into<String>) -> Self {
+        (self.heals_by_itself, self.healing) = (false, by.into());
+        self
+    }
+
+    /// With something to do.
+    #[must_use]
+    pub fn next(mut self, command: impl Into<String>, cost: impl Into<String>) -> Self {
+        self.next.push(Step::new(command, cost));
+        self
+    }
+}
+
+/// The worst first, of equals the one that explains the others; what several partitions have in common is told once.
+#[must_use]
+pub fn in_order(causes: Vec<Cause>) -> Vec<Cause> {
+    let mut told: Vec<Cause> = Vec::new();
+    for cause in causes {
+        let same = |known: &&mut Cause| known.kind == cause.kind && known.summary == cause.summary;
+        match told.iter_mut().find(same) {
+            Some(known) => {
+                known.severity = known.severity.min(cause.severity);
+                for fact in cause.evidence {
+                    if !known.evidence.contains(&fact) {
+                        known.evidence.push(fact);
+                    }
+                }
+                known.partitions.extend(cause.partitions);
+                known.partitions.sort();
+                known.partitions.dedup();
+            }
+            None => told.push(cause),
+        }
+    }
+    told.sort_by_key(|cause| (cause.severity, cause.kind));
+    told
+}
+
+/// `orders:3`, as commands take it.
+#[must_use]
+pub fn shown(at: &TopicPartition) -> String {
+    format!("{}:{}", at.topic, at.partition)
+}
+
+/// A name of somebody else's choice, for a shell: group ids may be anything.
+#[must_use]
+pub fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', "'\\''"))
+}
+
+/// A duration in the unit that people would choose.
+#[must_use]
+pub fn lasted(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{} s", ms / 1_000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
+        _ => format!("{} days", ms / 86_400_000),
+    }
+}
+
+/// `1, 2 and 3`.
+#[must_use]
+pub fn listed(brokers: &[BrokerId]) -> String {
+    let names: Vec<String> = brokers.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        None => "none".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}

@@ -1,0 +1,281 @@
+//! What is wrong with one broker: its process, its registration, its directories, its listener, its links.
+
+use barnabas_proto::v1;
+use barnabas_types::BrokerId;
+
+use crate::explain::cause::{Cause, Kind, Severity, lasted};
+use crate::explain::facts::{Facts, Listener, State};
+
+/// Everything that is wrong with a broker itself; what it is worth to its partitions is `severity`.
+#[must_use]
+pub fn broker(facts: &Facts, id: BrokerId, severity: Severity) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    causes.extend(process(facts, id, severity));
+    if let Some(health) = facts.health(id) {
+        causes.extend(directories(id, health));
+        causes.extend(recovering(id, health, severity));
+        let links = health.links.iter();
+        causes.extend(
+            links.filter_map(|l| link(facts, id, BrokerId(l.leader_id), Severity::Degraded)),
+        );
+    }
+    causes.extend(listener(facts, id, Severity::Degraded));
+    causes.extend(draining(facts, id));
+    causes
+}
+
+/// Why a broker does not take part: it is gone, fenced, or says nothing.
+pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option<Cause> {
+    let session = lasted(facts.session_timeout_ms);
+    let start = || format!("on the host of broker {id}: barnabas broker --config FILE");
+    let told = facts.unanswered(id);
+    Some(match facts.state(id) {
+        State::Up(_) | State::NotAsked => return None,
+        State::Down => {
+            let departed = facts.ages.departed(id);
+            let gone = match departed {
+                Some(departed) => {
+                    let (ms, _) = departed.since.age_ms(facts.now);
+                    let host = &departed.broker.host;
+                    format!("broker {id} at {host} has not been registered for {}", lasted(ms))
+                }
+                None => format!("broker {id} is not registered"),
+            };
+            Cause::new(Kind::BrokerDown, severity, &[id], format!("broker {id} is down"))
+                .fact(gone)
+                .facts(told)
+                .aged(departed.map(|departed| departed.since.age_ms(facts.now)))
+                .stays_until("its process is started again; its replicas then catch up")
+                .next(start(), "nothing")
+        }
+        State::Fenced(health) => {
+            let zookeeper = match (health.zookeeper_connected, health.zookeeper_away_ms) {
+                (true, _) => format!("broker {id} has its connection to ZooKeeper"),
+                (false, Some(ms)) => {
+                    format!("broker {id} has had no connection to ZooKeeper for {}", lasted(ms))
+                }
+                (false, None) => format!("broker {id} has no connection to ZooKeeper"),
+            };
+            let text = format!("broker {id} runs, but is not registered: no ISR takes it");
+            let age = facts.ages.departed(id).map(|gone| gone.since.age_ms(facts.now));
+            Cause::new(Kind::BrokerFenced, severity, &[id], text)
+                .fact(format!("broker {id} answers, status {:?}", health.status))
+                .fact(zookeeper)
+                .aged(age)
+                .heals("a new registration, as soon as it reaches ZooKeeper")
+                .next(
+                    format!("on the host of broker {id}: see whether ZooKeeper (zookeeper.connect) can be reached"),
+                    "nothing",
+                )
+        }
+        State::Suspected => {
+            let text = format!("broker {id} is registered, but its process is gone");
+            Cause::new(Kind::BrokerSuspected, severity, &[id], text)
+                .facts(told)
+                .fact(format!("broker {id}: its Kafka port refuses connections too"))
+                .heals(format!(
+                    "other ISR members lead at once; its registration ends with its session, within {session}"
+                ))
+                .next(start(), "nothing")
+        }
+        State::Silent => {
+            let text = format!("broker {id} is registered and does not answer");
+            let mut cause = Cause::new(Kind::BrokerSilent, severity, &[id], text).facts(told);
+            match facts.brokers.get(&id).map(|found| &found.listener) {
+                Some(Listener::Answers) => {
+                    cause = cause.fact(format!("broker {id}: its Kafka listener answers"));
+                }
+                Some(Listener::Unreachable(why)) => {
+                    cause = cause.fact(format!("broker {id}: its Kafka listener: {why}"));
+                }
+                Some(Listener::Refused | Listener::NotTried) | None => {}
+            }
+            cause
+                .heals(format!(
+                    "if its process stands still or its host is gone, others lead when its session ends, within {session}"
+                ))
+                .next(
+                    format!(
+                        "on the host of broker {id}: ps -C barnabas -o pid,stat,wchan (T: it was stopped, kill -CONT PID; D: it waits for its disk)"
+                    ),
+                    "nothing",
+                )
+        }
+    })
+}
+
+fn directories(id: BrokerId, health: &v1::BrokerHealth) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for directory in &health.directories {
+        if directory.offline_reason.is_some() {
+            let all = health.directories.iter().all(|d| d.offline_reason.is_some());
+            let severity = if all { Severity::WritesRefused } else { Severity::Degraded };
+            causes.push(failed_directory(id, health, directory, severity));
+        } else if directory.room == "exhausted" {
+            causes.push(full_disk(id, directory, Severity::WritesRefused));
+        } else if directory.room == "low" {
+            causes.push(full_disk(id, directory, Severity::Notice));
+        }
+    }
+    causes
+}
+
+pub(super) fn failed_directory(
+    id: BrokerId,
+    health: &v1::BrokerHealth,
+    directory: &v1::DirectoryHealth,
+    severity: Severity,
+) -> Cause {
+    let path = &directory.path;
+    let text = format!("log directory {path} of broker {id} has failed");
+    let reason = directory.offline_reason.as_deref().unwrap_or("not known");
+    let online = health.directories.iter().filter(|d| d.offline_reason.is_none()).count();
+    Cause::new(Kind::DirectoryFailed, severity, &[id], text)
+        .fact(format!("broker {id}: {reason}"))
+        .fact(format!("broker {id}: {online} of {} directories are online", health.directories.len()))
+        .stays_until("its disk is repaired or replaced and the broker is restarted")
+        .next(
+            format!("repair or replace the disk of {path}, then on the host of broker {id}: kill PID; barnabas broker --config FILE"),
+            "leaders of its other directories move meanwhile; on an empty disk its replicas are copied from the leaders",
+        )
+}
+
+pub(super) fn full_disk(
+    id: BrokerId,
+    directory: &v1::DirectoryHealth,
+    severity: Severity,
+) -> Cause {
+    let path = &directory.path;
+    let text = match severity {
+        Severity::Notice => format!("the disk of {path} of broker {id} is filling up"),
+        _ => format!("the disk of {path} of broker {id} is full: it refuses produces"),
+    };
+    let free = directory.free_bytes.map_or("not known".to_owned(), |free| format!("{free} bytes"));
+    Cause::new(Kind::DiskFull, severity, &[id], text)
+        .fact(format!(
+            "broker {id}: free {free}, log.dir.reserve.bytes {}",
+            directory.reserve_bytes
+        ))
+        .heals("retention, deletions or any other way in which space is freed")
+        .next(
+            "barnabas topic alter TOPIC --config retention.bytes=N (or free space on the host)",
+            "the oldest segments beyond N are deleted",
+        )
+        .next(
+            format!("barnabas topic set-replicas TOPIC --assignment ... (without broker {id})"),
+            "the replicas are copied to other brokers",
+        )
+}
+
+pub(super) fn recovering(
+    id: BrokerId,
+    health: &v1::BrokerHealth,
+    severity: Severity,
+) -> Option<Cause> {
+    let progress = health.recovery.as_ref().filter(|_| health.status == "recovering")?;
+    let percent = progress.opened.saturating_mul(100).checked_div(progress.of).unwrap_or(100);
+    let text = format!("broker {id} is reading its logs again after an unclean stop");
+    let cause = Cause::new(Kind::Recovering, severity, &[id], text)
+        .fact(format!(
+            "broker {id}: {} of {} logs are open ({percent} %)",
+            progress.opened, progress.of
+        ))
+        .fact(format!(
+            "broker {id}: {} of {} bytes of the logs begun are read",
+            progress.scanned_bytes, progress.bytes_to_scan
+        ));
+    Some(cause.heals("the end of the recovery").next("wait", "nothing"))
+}
+
+/// The advertised listener, of a broker that is well otherwise.
+pub(super) fn listener(facts: &Facts, id: BrokerId, severity: Severity) -> Option<Cause> {
+    let State::Up(health) = facts.state(id) else { return None };
+    let found = facts.brokers.get(&id)?;
+    let why = match &found.listener {
+        Listener::Answers | Listener::NotTried => return None,
+        Listener::Refused => "refuses connections".to_owned(),
+        Listener::Unreachable(why) => why.clone(),
+    };
+    // Before the first state it takes no client on purpose. If another broker reaches it, the way there is cut, not the listener.
+    let reached =
+        |link: &v1::LeaderLink| link.connected && link.answered_ms < facts.link_silent_ms();
+    let mut others = facts.brokers.keys().filter(|other| **other != id);
+    if health.status != "ready" || others.any(|o| facts.link(*o, id).is_some_and(reached)) {
+        return None;
+    }
+    let address = &found.kafka;
+    let text =
+        format!("clients do not reach broker {id} at {address}, where it tells them to connect");
+    Some(
+        Cause::new(Kind::ListenerUnreachable, severity, &[id], text)
+            .fact(format!("{address}, from broker {}: {why}", facts.me))
+            .fact(format!("broker {id} answers at its admin address {}", found.admin))
+            .stays_until("advertised.listeners names an address that clients and brokers reach, or the network lets them through")
+            .next(
+                format!("correct advertised.listeners in the file of broker {id} and restart it"),
+                "its leaders move while it restarts",
+            ),
+    )
+}
+
+fn draining(facts: &Facts, id: BrokerId) -> Option<Cause> {
+    let broker = facts.image.brokers.get(&id).filter(|broker| broker.draining)?;
+    let text = format!("broker {id} is being emptied: it leads nothing and is in no ISR");
+    Some(
+        Cause::new(Kind::Draining, Severity::Degraded, &[id], text)
+            .fact(format!("the registration of broker {id} at {} says so", broker.host))
+            .stays_until("it is undrained, or registers again after a restart")
+            .next(format!("barnabas broker undrain {id}"), "nothing"),
+    )
+}
+
+pub(super) fn drained_replica(facts: &Facts, id: BrokerId) -> Option<Cause> {
+    draining(facts, id)
+}
+
+/// The connection over which `follower` fetches from `leader`, if both live and it does not work.
+pub(super) fn link(
+    facts: &Facts,
+    follower: BrokerId,
+    leader: BrokerId,
+    severity: Severity,
+) -> Option<Cause> {
+    let link = facts.link(follower, leader)?;
+    let leader_lives = matches!(facts.state(leader), State::Up(_));
+    let silent = link.connected && link.answered_ms >= facts.link_silent_ms();
+    // One that has just begun to dial is not cut yet.
+    let broken = !link.connected && (link.since_ms >= 1_000 || !link.failure.is_empty());
+    if !leader_lives || !(silent || broken) {
+        return None;
+    }
+    if listener(facts, leader, severity).is_some() {
+        // Nobody reaches it: that is the listener's trouble.
+        return None;
+    }
+    let text = format!("broker {follower} cannot fetch from broker {leader}, though both live");
+    let how = if silent {
+        format!(
+            "broker {follower}: its connection to broker {leader} is open, and nothing has come for {}",
+            lasted(link.answered_ms)
+        )
+    } else {
+        let failure = if link.failure.is_empty() { "no answer yet" } else { &link.failure };
+        format!(
+            "broker {follower}: no working connection to broker {leader} for {}: {failure}",
+            lasted(link.since_ms)
+        )
+    };
+    let address = facts.brokers.get(&leader).map_or("", |found| found.kafka.as_str());
+    let age = if silent { link.answered_ms } else { link.since_ms };
+    Some(
+        Cause::new(Kind::LinkCut, severity, &[follower, leader], text)
+            .fact(how)
+            .fact(format!("brokers {follower} and {leader} answer broker {}", facts.me))
+            .aged(Some((age, false)))
+            .heals("the network between them: the follower dials again at least once a second")
+            .next(
+                format!("on the host of broker {follower}: nc -vz {}", address.replace(':', " ")),
+                "nothing",
+            ),
+    )
+}

@@ -1,0 +1,399 @@
+//! What is wrong with one partition: why nobody leads it, why it takes no writes, who is missing in its ISR.
+
+use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
+
+use super::broker::{self, drained_replica, listener, process, recovering};
+use super::{cluster, followers};
+use crate::explain::ages::{is_below_min, is_short};
+use crate::explain::cause::{Candidate, Cause, Kind, Severity, lasted, listed, shown};
+use crate::explain::facts::{Facts, State};
+
+/// A partition that exists, with all that is known.
+pub(super) struct Look<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) at: &'a TopicPartition,
+    pub(super) topic: &'a TopicImage,
+    pub(super) partition: &'a Partition,
+    /// How bad it is that a follower is missing.
+    pub(super) missing: Severity,
+}
+
+/// Everything that is wrong with a partition, in no order yet. A partition that does not exist has no causes, unless files of a
+/// deleted topic wait for their brokers.
+#[must_use]
+pub fn partition(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
+    let topic = facts.image.topics.get(&at.topic);
+    let found = topic.and_then(|topic| Some((topic, topic.partitions.get(&at.partition)?)));
+    let mut causes = match found {
+        Some((topic, partition)) => {
+            let below = is_below_min(&topic.config, partition);
+            let missing = if below { Severity::WritesRefused } else { Severity::Degraded };
+            Look { facts, at, topic, partition, missing }.causes()
+        }
+        None => deleted(facts, at),
+    };
+    for cause in &mut causes {
+        if cause.partitions.is_empty() {
+            cause.partitions.push(at.clone());
+        }
+    }
+    causes
+}
+
+/// One sentence about a partition; `None` if there is no such partition.
+#[must_use]
+pub fn headline(facts: &Facts, at: &TopicPartition) -> Option<String> {
+    let topic = facts.image.topics.get(&at.topic)?;
+    let partition = topic.partitions.get(&at.partition)?;
+    let (name, isr) = (shown(at), listed(&partition.state.isr_ids()));
+    let of = listed(&partition.assigned_replicas);
+    let serves = |leader: &BrokerId| matches!(facts.state(*leader), State::Up(_) | State::NotAsked);
+    Some(match partition.state.leader {
+        Some(leader) if !serves(&leader) => format!(
+            "{name} is offline: broker {leader}, which leads it, does not answer; ISR {isr} of replicas {of}"
+        ),
+        None => format!("{name} is offline: nobody leads it; ISR {isr} of replicas {of}"),
+        Some(leader) if is_below_min(&topic.config, partition) => format!(
+            "{name} refuses acks=all: ISR {isr} of replicas {of}, min.insync.replicas {}; broker {leader} leads",
+            topic.config.min_insync_replicas
+        ),
+        Some(leader) if is_short(partition) => {
+            format!("{name} is under-replicated: ISR {isr} of replicas {of}; broker {leader} leads")
+        }
+        Some(leader) => format!("{name}: broker {leader} leads, ISR {isr} of replicas {of}"),
+    })
+}
+
+/// Files of a deleted topic go with their brokers' return (R29).
+fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
+    let Some(gone) = facts.ages.deleted(&at.topic) else { return Vec::new() };
+    let replicas = gone.replicas.get(&at.partition).cloned().unwrap_or_default();
+    let waits = |id: &BrokerId| match facts.state(*id) {
+        State::Up(_) | State::NotAsked => facts.replica(*id, at).is_some_and(|r| r.hosted),
+        State::Down | State::Fenced(_) | State::Suspected | State::Silent => true,
+    };
+    let waiting: Vec<BrokerId> = replicas.into_iter().filter(waits).collect();
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "topic {} is deleted, but its files on broker {} are still there",
+        at.topic,
+        listed(&waiting)
+    );
+    let age = gone.since.age_ms(facts.now);
+    let told = waiting.iter().filter_map(|id| facts.unanswered(*id));
+    let cause = Cause::new(Kind::DeletionWaiting, Severity::Notice, &waiting, text)
+        .fact(format!("broker {} heard of the deletion {} ago", facts.me, lasted(age.0)))
+        .facts(told)
+        .aged(Some(age))
+        .heals("each broker deletes its files when it is registered and told of the cluster again");
+    let start =
+        format!("on the host of broker {}: barnabas broker --config FILE", listed(&waiting));
+    vec![cause.next(start, "nothing")]
+}
+
+impl Look<'_> {
+    fn causes(&self) -> Vec<Cause> {
+        let mut causes = match self.partition.state.leader {
+            None => self.leaderless(),
+            Some(leader) => self.led(leader),
+        };
+        let offline = causes.iter().any(|cause| cause.severity == Severity::Offline);
+        let worst = if offline { Severity::Offline } else { self.missing };
+        causes.extend(cluster::coordination(self.facts, worst));
+        causes.extend(self.moving());
+        causes
+    }
+
+    pub(super) fn ages(&self) -> crate::explain::ages::Unwell {
+        self.facts.ages.unwell(self.at)
+    }
+
+    /// A replica that its broker cannot serve although it lives.
+    fn failed(&self, id: BrokerId, severity: Severity) -> Option<Cause> {
+        let reported = self.facts.image.brokers.contains_key(&id)
+            && !self.facts.image.is_online(id, &self.at.topic, self.at.partition);
+        let replica = self.facts.replica(id, self.at);
+        let failed = replica.is_some_and(|r| r.failed || r.role == "fenced");
+        if !reported && !failed {
+            return None;
+        }
+        let health = self.facts.health(id);
+        let directory = health.and_then(|health| {
+            let lies_there = |d: &&barnabas_proto::v1::DirectoryHealth| {
+                d.offline_reason.is_some()
+                    && replica.is_none_or(|r| r.directory.is_empty() || r.directory == d.path)
+            };
+            Some((health, health.directories.iter().find(lies_there)?))
+        });
+        Some(match directory {
+            Some((health, directory)) => broker::failed_directory(id, health, directory, severity),
+            None => {
+                let text = format!("the log of {} on broker {id} has failed", shown(self.at));
+                Cause::new(Kind::DirectoryFailed, severity, &[id], text)
+                    .fact(format!(
+                        "broker {id} reports that it cannot serve this replica; its log says why"
+                    ))
+                    .stays_until("the broker is restarted, with a disk that works")
+                    .next(
+                        format!(
+                            "on the host of broker {id}: kill PID; barnabas broker --config FILE"
+                        ),
+                        "its leaders move meanwhile",
+                    )
+            }
+        })
+    }
+
+    /// Why the broker of a replica does not serve it; `None` if nothing is known against it.
+    pub(super) fn trouble(&self, id: BrokerId, severity: Severity) -> Option<Cause> {
+        process(self.facts, id, severity)
+            .or_else(|| self.failed(id, severity))
+            .or_else(|| recovering(id, self.facts.health(id)?, severity))
+    }
+
+    fn leaderless(&self) -> Vec<Cause> {
+        let isr = self.partition.state.isr_ids();
+        let others: Vec<BrokerId> = self
+            .partition
+            .assigned_replicas
+            .iter()
+            .copied()
+            .filter(|id| !isr.contains(id))
+            .collect();
+        let dead = |id: &BrokerId| {
+            matches!(self.facts.state(*id), State::Down | State::Suspected | State::Fenced(_))
+        };
+        let age = self.ages().leaderless.map(|since| since.age_ms(self.facts.now));
+        let mut causes: Vec<Cause> = Vec::new();
+        if !isr.is_empty() && isr.iter().all(dead) {
+            let candidates = self.candidates(&others);
+            causes.push(self.isr_dead(&isr, candidates).aged(age));
+        } else {
+            causes.extend(isr.iter().filter_map(|id| self.trouble(*id, Severity::Offline)));
+            causes.extend(self.tail_lost(&isr).map(|cause| cause.aged(age)));
+        }
+        if causes.is_empty() {
+            let text = format!("{} is waiting for an election", shown(self.at));
+            causes.push(
+                Cause::new(Kind::Electing, Severity::Offline, &isr, text)
+                    .fact(format!("ISR {}: nothing is known against its members", listed(&isr)))
+                    .aged(age)
+                    .heals("the controller, as soon as it has heard of its members")
+                    .next(format!("barnabas explain partition {}", shown(self.at)), "nothing"),
+            );
+        }
+        causes.extend(others.iter().filter_map(|id| self.trouble(*id, Severity::Degraded)));
+        causes
+    }
+
+    /// The last ISR member is there, but may have lost its tail (R6): all replicas must report before the longest log leads (R8).
+    fn tail_lost(&self, isr: &[BrokerId]) -> Option<Cause> {
+        let lost = |id: &BrokerId| self.facts.image.brokers.get(id).is_some_and(|b| b.tail_lost);
+        let losers: Vec<BrokerId> = isr.iter().copied().filter(lost).collect();
+        if losers.is_empty() {
+            return None;
+        }
+        let assigned = &self.partition.assigned_replicas;
+        let reports = |id: &BrokerId| self.facts.replica(*id, self.at).is_some_and(|r| r.hosted);
+        let missing: Vec<BrokerId> = assigned.iter().copied().filter(|id| !reports(id)).collect();
+        let text = format!(
+            "broker {}, the last of the ISR, may have lost the end of its log; the longest log leads when all replicas are back",
+            listed(&losers)
+        );
+        let mut cause = Cause::new(Kind::TailLost, Severity::Offline, &losers, text);
+        for id in assigned {
+            if let Some(replica) = self.facts.replica(*id, self.at).filter(|r| r.hosted) {
+                let (end, epoch) = (replica.log_end, replica.last_epoch);
+                cause =
+                    cause.fact(format!("broker {id}: its log ends at {end}, last epoch {epoch}"));
+            }
+        }
+        cause =
+            cause.facts(missing.iter().filter_map(|id| self.facts.unanswered(*id))).heals(format!(
+                "the return of broker {}; nothing is lost that one of them has",
+                listed(&missing)
+            ));
+        for id in &missing {
+            let start = format!("on the host of broker {id}: barnabas broker --config FILE");
+            cause = cause.next(start, "nothing");
+        }
+        let candidates = self.candidates(assigned);
+        Some(self.with_unclean(cause, candidates, &missing))
+    }
+
+    fn isr_dead(&self, isr: &[BrokerId], candidates: Vec<Candidate>) -> Cause {
+        let name = shown(self.at);
+        let (kind, text) = if candidates.is_empty() {
+            let text = format!("all ISR members of {name} are dead (broker {})", listed(isr));
+            (Kind::AllReplicasDead, text)
+        } else {
+            let alive: Vec<BrokerId> = candidates.iter().map(|c| c.broker).collect();
+            let text = format!(
+                "all ISR members of {name} are dead (broker {}); alive is broker {}, which was out of sync",
+                listed(isr),
+                listed(&alive)
+            );
+            (Kind::OnlyOutOfSyncAlive, text)
+        };
+        let mut cause = Cause::new(kind, Severity::Offline, isr, text);
+        for id in isr {
+            cause = cause.facts(
+                process(self.facts, *id, Severity::Offline).into_iter().flat_map(|c| c.evidence),
+            );
+        }
+        for one in &candidates {
+            cause = cause.fact(format!(
+                "broker {}: its log ends at {}, last epoch {}",
+                one.broker, one.log_end, one.last_epoch
+            ));
+        }
+        cause = cause.stays_until(format!("broker {} is started again", listed(isr)));
+        for id in isr {
+            let start = format!("on the host of broker {id}: barnabas broker --config FILE");
+            cause = cause.next(start, "nothing: what was acknowledged is in its log");
+        }
+        self.with_unclean(cause, candidates, isr)
+    }
+
+    /// Live replicas, the one with the longest log first.
+    fn candidates(&self, of: &[BrokerId]) -> Vec<Candidate> {
+        let live = of.iter().filter_map(|id| {
+            let State::Up(_) = self.facts.state(*id) else { return None };
+            let replica = self.facts.replica(*id, self.at).filter(|r| r.hosted && !r.failed)?;
+            let draining = self.facts.image.brokers.get(id).is_some_and(|b| b.draining);
+            (!draining).then_some((*id, replica))
+        });
+        let live: Vec<_> = live.collect();
+        let ends = live.iter().flat_map(|(_, r)| [r.log_end, r.high_watermark]);
+        let known_end = ends.max().unwrap_or(0);
+        let mut found: Vec<Candidate> = live
+            .iter()
+            .map(|(broker, r)| {
+                let (broker, last_epoch, log_end) = (*broker, r.last_epoch, r.log_end);
+                Candidate { broker, last_epoch, log_end, known_end }
+            })
+            .collect();
+        found.sort_by_key(|c| std::cmp::Reverse((c.last_epoch, c.log_end)));
+        found
+    }
+
+    /// The last resort, with its price for each candidate.
+    fn with_unclean(
+        &self,
+        mut cause: Cause,
+        candidates: Vec<Candidate>,
+        dead: &[BrokerId],
+    ) -> Cause {
+        for one in &candidates {
+            let certain = one.known_end - one.log_end;
+            let more = if dead.is_empty() {
+                String::new()
+            } else {
+                format!(", and what broker {} had from offset {} on", listed(dead), one.known_end)
+            };
+            let cost = format!(
+                "loses what was acknowledged from offset {} on: {certain} records that other live replicas have{more}",
+                one.log_end
+            );
+            let command =
+                format!("barnabas leader elect --unclean {} --to {}", shown(self.at), one.broker);
+            cause = cause.next(command, cost);
+        }
+        cause.candidates = candidates;
+        cause
+    }
+
+    fn led(&self, leader: BrokerId) -> Vec<Cause> {
+        let mut causes: Vec<Cause> = self.trouble(leader, Severity::Offline).into_iter().collect();
+        causes.extend(listener(self.facts, leader, Severity::Offline));
+        causes.extend(self.full(leader));
+        causes.extend(followers::missing(self, leader));
+        if is_below_min(&self.topic.config, self.partition) {
+            causes.push(self.below_min());
+        }
+        causes
+    }
+
+    fn full(&self, leader: BrokerId) -> Option<Cause> {
+        let health = self.facts.health(leader)?;
+        let replica = self.facts.replica(leader, self.at)?;
+        let directory = health.directories.iter().find(|d| d.path == replica.directory)?;
+        (directory.room == "exhausted")
+            .then(|| broker::full_disk(leader, directory, Severity::WritesRefused))
+    }
+
+    fn below_min(&self) -> Cause {
+        let (isr, min) = (self.partition.state.isr_ids(), self.topic.config.min_insync_replicas);
+        let replicas = self.partition.assignment().original().len();
+        let text = format!(
+            "{} refuses acks=all: {} of at least {min} replicas are in the ISR",
+            shown(self.at),
+            isr.len()
+        );
+        let mut cause = Cause::new(Kind::BelowMinIsr, Severity::WritesRefused, &isr, text)
+            .fact(format!("min.insync.replicas {min}, replicas {replicas}, ISR {}", listed(&isr)))
+            .aged(self.ages().below_min.map(|since| since.age_ms(self.facts.now)));
+        cause = if usize::try_from(min).is_ok_and(|min| min > replicas) {
+            cause.stays_until("min.insync.replicas is at most the number of replicas").next(
+                format!("barnabas topic set-replicas {} --replication-factor {min}", self.at.topic),
+                "the replicas are copied to other brokers",
+            )
+        } else {
+            cause.heals("the return of the replicas that are missing")
+        };
+        cause.next(
+            format!(
+                "barnabas topic alter {} --config min.insync.replicas={}",
+                self.at.topic,
+                isr.len().max(1)
+            ),
+            "acknowledged records are on fewer brokers: the loss of those loses them",
+        )
+    }
+
+    /// A move of replicas that is under way: what it waits for.
+    fn moving(&self) -> Option<Cause> {
+        let moving = &self.partition.moving;
+        if !moving.is_under_way() {
+            return None;
+        }
+        let target = self.partition.assignment().target();
+        let waits: Vec<BrokerId> =
+            target.iter().copied().filter(|id| !self.partition.state.in_isr(*id)).collect();
+        let troubles = waits.iter().filter_map(|id| self.trouble(*id, Severity::Notice));
+        let troubles: Vec<Cause> = troubles.collect();
+        let text = format!(
+            "the move of {} to replicas {} waits for broker {}",
+            shown(self.at),
+            listed(&target),
+            listed(&waits)
+        );
+        let severity = if troubles.is_empty() { Severity::Notice } else { Severity::Degraded };
+        let mut cause = Cause::new(Kind::ReassignmentWaiting, severity, &waits, text)
+            .aged(self.ages().moving.map(|since| since.age_ms(self.facts.now)));
+        for trouble in &troubles {
+            cause = cause.fact(trouble.summary.clone()).facts(trouble.evidence.clone());
+        }
+        for id in &waits {
+            cause = cause.facts(followers::lag(self, *id));
+        }
+        cause = if troubles.is_empty() {
+            cause.heals("the copies, when they have caught up")
+        } else {
+            cause.stays_until("that broker is back, or the move leads elsewhere")
+        };
+        for trouble in troubles {
+            cause.next.extend(trouble.next.into_iter().take(1));
+        }
+        Some(cause.next(
+            format!("barnabas topic set-replicas {} --cancel", self.at.topic),
+            "what was copied is deleted; the replicas stay where they were",
+        ))
+    }
+
+    pub(super) fn drained(&self, id: BrokerId) -> Option<Cause> {
+        drained_replica(self.facts, id)
+    }
+}
