@@ -1,7 +1,7 @@
 //! The command line: one binary, noun then verb, a table for people, `--json` for programs, exit codes that mean something.
 //!
-//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached. 4: not now.
-//! 5: never, as things are.
+//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong; of `explain` also: something is wrong with what it
+//! was asked about. 3: the cluster cannot be reached. 4: not now. 5: never, as things are.
 
 /// `println!` that ends the command quietly when nobody reads its output any more (`barnabas topic list | head`).
 macro_rules! say {
@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 mod delete_records;
 mod durability;
+mod explain;
 mod group;
 mod kafka;
 mod leader;
@@ -72,6 +73,9 @@ enum Noun {
     /// List the records that logs dropped, or may have, and compare that with the leaders' logs.
     #[command(subcommand)]
     Ledger(ledger::LedgerVerb),
+    /// Tell what is wrong with a partition, a broker, a group or the cluster, since when, and what to do.
+    #[command(subcommand)]
+    Explain(explain::ExplainVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -123,13 +127,16 @@ pub(crate) enum CliError {
     /// The answer is "never", as things are.
     #[error("{0}")]
     Never(String),
+    /// What was asked about is not well.
+    #[error("{0}")]
+    Unwell(String),
 }
 
 impl CliError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(1),
-            Self::Usage(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Unwell(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
             Self::NotNow(_) => ExitCode::from(4),
             Self::Never(_) => ExitCode::from(5),
@@ -154,6 +161,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Bench(verb) => verb.run(),
         Noun::Group(verb) => verb.run(),
         Noun::Ledger(verb) => verb.run(),
+        Noun::Explain(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),
@@ -242,6 +250,9 @@ mod tests {
         assert!(parse(&["ledger", "list", "--since", "2h", "--topic", "t", "--json"]).is_ok());
         assert!(parse(&["ledger", "verify", "--since", "2026-11-30T18:00:00Z"]).is_ok());
         assert!(parse(&["ledger", "list", "--since", "yesterday"]).is_err());
+        assert!(parse(&["explain", "partition", "t:0", "--json"]).is_ok());
+        assert!(parse(&["explain", "partition", "t"]).is_err());
+        assert!(parse(&["explain", "cluster"]).is_ok() && parse(&["explain"]).is_err());
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Look<'_> {
         } else {
             let alive: Vec<BrokerId> = candidates.iter().map(|c| c.broker).collect();
             let text = format!(
-                "all ISR members of {name} are dead (broker {}); alive is broker {}, which was out of sync",
+                "all ISR members of {name} are dead (broker {}); out of sync, but alive is broker {}",
                 listed(isr),
                 listed(&alive)
             );
