@@ -12,6 +12,8 @@ use crate::Outcome;
 
 /// Most bytes that one direction of one connection holds.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// How the requests of a follower name their client.
+const FOLLOWER: &[u8] = b"barnabas-follower";
 
 /// What the proxy does with connections, old and new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +22,8 @@ pub enum Link {
     Whole,
     /// Every connection is closed, new ones too.
     Cut,
+    /// Every connection of a follower is closed, new ones too; what clients send passes.
+    CutFollowers,
     /// Bytes towards the server are held; answers pass. Connections stay open.
     HoldRequests,
     /// Bytes towards the client are held; requests pass. Connections stay open.
@@ -98,15 +102,22 @@ async fn forward(
     held_by: Link,
 ) {
     let mut buffer = vec![0; BUFFER_BYTES];
+    let mut follower = false;
+    let is_cut =
+        |link: Link, follower| link == Link::Cut || (link == Link::CutFollowers && follower);
     loop {
         let read = tokio::select! {
             read = from.read(&mut buffer) => read.unwrap_or(0),
-            cut = link.wait_for(|link| *link == Link::Cut) => {
+            cut = link.wait_for(|link| is_cut(*link, follower)) => {
                 let _ = cut;
                 return;
             }
         };
         if read == 0 {
+            return;
+        }
+        follower |= buffer[..read].windows(FOLLOWER.len()).any(|bytes| bytes == FOLLOWER);
+        if is_cut(*link.borrow(), follower) {
             return;
         }
         let passes = |link: &Link| *link != held_by && *link != Link::Silent;
@@ -155,6 +166,14 @@ mod tests {
         proxy.set(Link::Whole);
         client.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"b");
+        let mut follower = TcpStream::connect(proxy.address()).await.unwrap();
+        let mut echoed = [0; FOLLOWER.len()];
+        follower.write_all(FOLLOWER).await.unwrap();
+        follower.read_exact(&mut echoed).await.unwrap();
+        proxy.set(Link::CutFollowers);
+        assert_eq!(follower.read(&mut answer).await.unwrap_or(0), 0);
+        client.write_all(b"c").await.unwrap();
+        client.read_exact(&mut answer).await.unwrap();
         proxy.set(Link::Cut);
         assert_eq!(client.read(&mut answer).await.unwrap_or(0), 0);
         let refused = wait_for("a new connection is closed", Duration::from_secs(5), || async {

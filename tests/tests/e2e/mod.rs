@@ -23,6 +23,8 @@ mod delete_records;
 mod disk_faults;
 mod elections;
 #[cfg(target_os = "linux")]
+mod explain;
+#[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
 mod full_disk;
