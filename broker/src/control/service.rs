@@ -25,13 +25,16 @@ const ACKS_MAX: usize = 2;
 const DESCRIPTIONS_MAX: usize = 8;
 /// Brokers that read the journal at once; each has one question on its way.
 const READERS_MAX: usize = 256;
+/// Questions about health that are answered at once: each costs little, and whoever is refused takes this broker for ill.
+const HEALTH_QUESTIONS_MAX: usize = 64;
 
-/// Serves pushes, and questions about followers.
+/// Serves pushes, and questions about followers and health.
 pub struct PushService {
     agent: AgentHandle,
     explainer: Arc<Explainer>,
     descriptions: Semaphore,
     readers: Semaphore,
+    health_questions: Semaphore,
     open: PushStreams,
 }
 
@@ -40,9 +43,14 @@ impl PushService {
     /// in `open`.
     #[must_use]
     pub fn new(agent: AgentHandle, explainer: Arc<Explainer>, open: PushStreams) -> Self {
-        let (descriptions, readers) =
-            (Semaphore::new(DESCRIPTIONS_MAX), Semaphore::new(READERS_MAX));
-        Self { agent, explainer, descriptions, readers, open }
+        Self {
+            agent,
+            explainer,
+            descriptions: Semaphore::new(DESCRIPTIONS_MAX),
+            readers: Semaphore::new(READERS_MAX),
+            health_questions: Semaphore::new(HEALTH_QUESTIONS_MAX),
+            open,
+        }
     }
 }
 
@@ -88,7 +96,7 @@ impl BrokerControl for PushService {
         &self,
         request: Request<v1::DescribeHealthRequest>,
     ) -> Result<Response<v1::BrokerHealth>, Status> {
-        let Ok(_place) = self.descriptions.try_acquire() else {
+        let Ok(_place) = self.health_questions.try_acquire() else {
             return Err(Status::resource_exhausted("too many such questions at once: ask again"));
         };
         Ok(Response::new(self.explainer.own_health(request.into_inner()).await))

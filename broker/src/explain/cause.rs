@@ -64,6 +64,8 @@ kinds! {
     TailLost = "tail_lost",
     /// A leader's disk has no room.
     DiskFull = "disk_full",
+    /// A write to a leader's log does not end.
+    DiskStalled = "disk_stalled",
     /// A broker is not registered, and no process answers.
     BrokerDown = "broker_down",
     /// A broker's process answers, but is not registered: no ISR takes it.

@@ -127,7 +127,12 @@ async fn health(admin: &str, request: v1::DescribeHealthRequest, deadline: Insta
         let mut client = BrokerControlClient::new(channel)
             .max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
         let told = client.describe_health(request).await;
-        told.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
+        told.map(tonic::Response::into_inner).map_err(|status| match status.code() {
+            tonic::Code::Unimplemented => {
+                "it does not tell how it is: it is starting, or runs another version".to_owned()
+            }
+            code => format!("{} ({code:?})", status.message()),
+        })
     };
     match timeout_at(deadline, asked).await {
         Ok(Ok(health)) => Reached::Answered(Box::new(health)),

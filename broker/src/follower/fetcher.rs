@@ -77,11 +77,11 @@ impl Fetcher {
         }
     }
 
-    fn disconnected(&self, failure: String) {
+    fn disconnected(&self, now: Instant, failure: String) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         if link.connected {
             link.connected = false;
-            link.since = Instant::now();
+            link.since = now;
         }
         link.failure = failure;
     }
@@ -171,7 +171,7 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
             None => Err("the leader is not registered".to_owned()),
         };
         if let Err(failure) = &dialled {
-            fetcher.disconnected(failure.clone());
+            fetcher.disconnected(Instant::now(), failure.clone());
         }
         if let Ok(stream) = dialled {
             fetcher.begin();
@@ -182,7 +182,7 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
                 wait_ms = REDIAL_MS.0;
             }
             if let Err(error) = ended {
-                fetcher.disconnected(error.to_string());
+                fetcher.disconnected(Instant::now(), error.to_string());
                 tracing::info!(target: "state_change", leader = %fetcher.leader, %error, "the fetch session ended");
             }
         }
@@ -193,5 +193,30 @@ pub(super) async fn run(fetcher: Arc<Fetcher>, node: Weak<Node>) {
         // Waiting for either: the leader's state may change before the back-off is over.
         let _ = tokio::time::timeout(Duration::from_millis(wait_ms), fetcher.wake.notified()).await;
         wait_ms = (wait_ms * 2).min(REDIAL_MS.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_tells_since_when_it_works_or_does_not_and_why() {
+        let fetcher = Fetcher::new(BrokerId(1));
+        let began = fetcher.link().since;
+        let at = |s: u64| began + Duration::from_secs(s);
+        assert!(!fetcher.link().connected && fetcher.link().failure.is_empty());
+        fetcher.disconnected(at(1), "refused".to_owned());
+        assert_eq!((fetcher.link().since, &*fetcher.link().failure), (began, "refused"));
+        fetcher.answered(at(2));
+        fetcher.answered(at(3));
+        let link = fetcher.link();
+        assert!(link.connected && link.failure.is_empty());
+        assert_eq!((link.since, link.answered_at), (at(2), at(3)));
+        fetcher.disconnected(at(4), "closed".to_owned());
+        fetcher.disconnected(at(5), "refused".to_owned());
+        let link = fetcher.link();
+        assert_eq!((link.connected, &*link.failure), (false, "refused"));
+        assert_eq!((link.since, link.answered_at), (at(4), at(3)));
     }
 }

@@ -143,8 +143,21 @@ async fn what_dies_or_fails_is_told_first_and_the_advice_heals_it() -> Outcome<(
     cluster.shim(2).rules(&[])?;
     until_well(&third, "partition s:0").await?;
 
+    // The leader's disk does not end a write.
+    let stalled: Vec<String> = (cluster.broker(1).config().log_dirs.iter())
+        .map(|dir| format!("hold write path={}/t-0/*.log", dir.display()))
+        .collect();
+    cluster.shim(1).rules(&stalled.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let mut leader = Client::of_leader(&cluster.bootstrap(), 0, "t", 0).await?;
+    leader.post("t", 0, Terms::default(), &[b"held".to_vec()]).await?;
+    let told = until_first(&third, "partition t:0", &["disk_stalled"]).await?;
+    assert_eq!(told["causes"][0]["brokers"], json!([1]), "{told:#}");
+    cluster.shim(1).rules(&[])?;
+    assert_eq!(leader.posted().await?, Answer::Appended(0));
+    until_well(&third, "partition t:0").await?;
+
     // Below min.insync.replicas, because a broker is dead.
-    assert_eq!(produce(&cluster, "t", 0, 5).await?, Answer::Appended(0));
+    assert_eq!(produce(&cluster, "t", 0, 4).await?, Answer::Appended(1));
     until_well(&third, "partition t:0").await?;
     cluster.broker(2).kill().await?;
     let both = ["broker_down", "below_min_isr"];

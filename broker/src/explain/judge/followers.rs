@@ -47,7 +47,8 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
 /// What the leader knows of a follower, in words.
 pub(super) fn lag(look: &Look<'_>, id: BrokerId) -> Vec<String> {
     let Some(leader) = look.partition.state.leader else { return Vec::new() };
-    let Some(log) = look.facts.replica(leader, look.at) else { return Vec::new() };
+    let log = look.facts.replica(leader, look.at).filter(|log| !log.held);
+    let Some(log) = log else { return Vec::new() };
     let Some(follower) = log.followers.iter().find(|f| f.broker_id == id.0) else {
         return Vec::new();
     };
@@ -103,7 +104,7 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
 fn slow(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     let State::Up(_) = look.facts.state(id) else { return None };
     let own = look.facts.replica(id, look.at);
-    let log = look.facts.replica(leader, look.at);
+    let log = look.facts.replica(leader, look.at).filter(|log| !log.held);
     let sync = look.topic.config.flush_mode == FlushMode::Sync;
     let unflushed = own.map_or(0, |own| own.log_end.saturating_sub(own.flushed));
     let behind = log.zip(own).map(|(log, own)| log.log_end.saturating_sub(own.log_end));

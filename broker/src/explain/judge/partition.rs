@@ -64,6 +64,11 @@ pub fn headline(facts: &Facts, at: &TopicPartition) -> Option<String> {
     })
 }
 
+/// There is a log, and it could be looked at.
+fn stands(replica: &barnabas_proto::v1::ReplicaHealth) -> bool {
+    replica.hosted && !replica.held
+}
+
 /// Files of a deleted topic go with their brokers' return (R29).
 fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
     let Some(gone) = facts.ages.deleted(&at.topic) else { return Vec::new() };
@@ -196,7 +201,7 @@ impl Look<'_> {
             return None;
         }
         let assigned = &self.partition.assigned_replicas;
-        let reports = |id: &BrokerId| self.facts.replica(*id, self.at).is_some_and(|r| r.hosted);
+        let reports = |id: &BrokerId| self.facts.replica(*id, self.at).is_some_and(stands);
         let missing: Vec<BrokerId> = assigned.iter().copied().filter(|id| !reports(id)).collect();
         let text = format!(
             "broker {}, the last of the ISR, may have lost the end of its log; the longest log leads when all replicas are back",
@@ -204,7 +209,7 @@ impl Look<'_> {
         );
         let mut cause = Cause::new(Kind::TailLost, Severity::Offline, &losers, text);
         for id in assigned {
-            if let Some(replica) = self.facts.replica(*id, self.at).filter(|r| r.hosted) {
+            if let Some(replica) = self.facts.replica(*id, self.at).filter(|r| stands(r)) {
                 let (end, epoch) = (replica.log_end, replica.last_epoch);
                 cause =
                     cause.fact(format!("broker {id}: its log ends at {end}, last epoch {epoch}"));
@@ -261,7 +266,7 @@ impl Look<'_> {
     fn candidates(&self, of: &[BrokerId]) -> Vec<Candidate> {
         let live = of.iter().filter_map(|id| {
             let State::Up(_) = self.facts.state(*id) else { return None };
-            let replica = self.facts.replica(*id, self.at).filter(|r| r.hosted && !r.failed)?;
+            let replica = self.facts.replica(*id, self.at).filter(|r| stands(r) && !r.failed)?;
             let draining = self.facts.image.brokers.get(id).is_some_and(|b| b.draining);
             (!draining).then_some((*id, replica))
         });
@@ -309,6 +314,7 @@ impl Look<'_> {
         let mut causes: Vec<Cause> = self.trouble(leader, Severity::Offline).into_iter().collect();
         causes.extend(listener(self.facts, leader, Severity::Offline));
         causes.extend(self.full(leader));
+        causes.extend(self.stalled(leader));
         causes.extend(followers::missing(self, leader));
         if is_below_min(&self.topic.config, self.partition) {
             causes.push(self.below_min());
@@ -322,6 +328,31 @@ impl Look<'_> {
         let directory = health.directories.iter().find(|d| d.path == replica.directory)?;
         (directory.room == "exhausted")
             .then(|| broker::full_disk(leader, directory, Severity::WritesRefused))
+    }
+
+    /// Something has held the leader's replica all the time that it was tried: who reads or writes there waits, and others on this
+    /// broker with them.
+    fn stalled(&self, leader: BrokerId) -> Option<Cause> {
+        let replica = self.facts.replica(leader, self.at).filter(|r| r.held)?;
+        let name = shown(self.at);
+        let text =
+            format!("a write to the log of {name} on broker {leader}, which leads, does not end");
+        Some(
+            Cause::new(Kind::DiskStalled, Severity::Offline, &[leader], text)
+                .fact(format!(
+                    "broker {leader}: {} was held for as long as it was tried, at least half a second",
+                    if replica.directory.is_empty() { &name } else { &replica.directory }
+                ))
+                .heals("its disk, when it goes on; if it reports an error instead, others lead")
+                .next(
+                    format!("on the host of broker {leader}: iostat -x 1 (and dmesg, for errors of the disk)"),
+                    "nothing",
+                )
+                .next(
+                    format!("on the host of broker {leader}: kill -9 PID; barnabas broker --config FILE"),
+                    "others lead; records at acks=1 that nobody has copied are lost",
+                ),
+        )
     }
 
     fn below_min(&self) -> Cause {

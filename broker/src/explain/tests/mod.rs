@@ -53,6 +53,17 @@ const PARTITIONS: &[(&str, Wrong, &[Kind])] = &[
         &[Kind::DiskFull],
     ),
     (
+        "a write of the leader does not end, and holds its connections too",
+        |w| {
+            w.replica(1).held = true;
+            w.found(1).listener = Listener::Unreachable("it did not answer".to_owned());
+            for broker in 2..=3 {
+                w.health(broker).links[0].answered_ms = 5_000;
+            }
+        },
+        &[Kind::DiskStalled, Kind::ListenerUnreachable],
+    ),
+    (
         "the directory of the last member has failed",
         |w| {
             w.dead(2).leaderless(&[1]);
