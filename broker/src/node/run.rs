@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barnabas_controller::{
     AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService,
-    Defaults, Membership, Running,
+    Defaults, Membership, Running, Served,
 };
 use barnabas_log::LogError;
 use barnabas_proto::PUSH_BYTES_MAX;
