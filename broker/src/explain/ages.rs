@@ -201,7 +201,7 @@ mod tests {
         let before = well.clone();
         let gone = at().topic;
         well.topics.remove(&gone);
-        ages.note(Now(40), &before, &well, (&ClusterDelta::default(), &[gone.clone()]));
+        ages.note(Now(40), &before, &well, (&ClusterDelta::default(), std::slice::from_ref(&gone)));
         let replicas = &ages.deleted(&gone).unwrap().replicas;
         assert_eq!(replicas[&0], [BrokerId(1), BrokerId(2)]);
         // Whoever has just begun to look does not know since when.

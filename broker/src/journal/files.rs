@@ -25,6 +25,9 @@ const READ_BYTES_MAX: u64 = 2 * FILE_BYTES_MAX;
 const ROTATED: &str = ".1";
 const EXTENSION: &str = ".jsonl";
 
+/// Which series a file's name says: of which kind, and whose; `None`: this broker's own.
+type Named = (Kind, Option<Origin>);
+
 fn stem(kind: Kind) -> &'static str {
     match kind {
         Kind::Loss => "barnabas.losses",
@@ -55,7 +58,7 @@ fn read_name(name: &str) -> Option<(Kind, Option<Origin>, bool)> {
 
 /// Everything that the files of all directories hold. What cannot be read is logged and left out.
 pub(super) fn load(storage: &Storage, me: Origin) -> Book {
-    let mut files: BTreeMap<(Kind, Option<Origin>), Vec<(bool, PathBuf)>> = BTreeMap::new();
+    let mut files: BTreeMap<Named, Vec<(bool, PathBuf)>> = BTreeMap::new();
     for log_dir in storage.directories().iter().filter_map(|directory| directory.usable()) {
         let listed = match fs::read_dir(log_dir.path()) {
             Ok(listed) => listed,

@@ -386,9 +386,7 @@ fn a_group_has_causes_of_its_own_and_those_of_its_partitions() {
     assert_eq!(kinds, [Kind::OffsetOutOfRange]);
     let mut dead = World::new(&[1, 2, 3], &[1, 2, 3]);
     dead.dead(1).dead(2).leaderless(&[1, 2]);
-    for broker in [3] {
-        dead.health(broker).controller_id = 3;
-    }
+    dead.health(3).controller_id = 3;
     let kinds = judged(&dead, Some(&offsets), None);
     assert_eq!(kinds, [Kind::OnlyOutOfSyncAlive, Kind::CoordinatorUnavailable]);
 }
