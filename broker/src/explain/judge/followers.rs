@@ -2,7 +2,7 @@
 
 use barnabas_types::{BrokerId, FlushMode};
 
-use super::broker::link;
+use super::broker::{link, listener};
 use super::partition::Look;
 use crate::explain::ages::is_short;
 use crate::explain::cause::{Cause, Kind, Severity, lasted, shown};
@@ -12,6 +12,9 @@ use crate::explain::facts::State;
 pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (partition, age) = (look.partition, look.ages().short);
+    // Then it is the leader that is to be told of, and how far followers are follows from that.
+    let led = matches!(look.facts.state(leader), State::Up(_))
+        && listener(look.facts, leader, look.missing).is_none();
     for id in partition.assignment().original() {
         if id == leader {
             continue;
@@ -25,15 +28,15 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
         let why = look
             .trouble(id, look.missing)
             .or_else(|| look.drained(id).map(|cause| Cause { severity: look.missing, ..cause }))
-            .or_else(|| link(look.facts, id, leader, look.missing))
-            .or_else(|| unheard(look, id, leader))
-            .or_else(|| slow(look, id, leader));
+            .or_else(|| link(look.facts, id, leader, look.missing).filter(|_| led))
+            .or_else(|| unheard(look, id, leader).filter(|_| led))
+            .or_else(|| slow(look, id, leader).filter(|_| led));
         causes.extend(why.map(|cause| match cause.age {
             Some(_) => cause,
             None => cause.aged(age.map(|since| since.age_ms(look.facts.now))),
         }));
     }
-    if causes.is_empty() && is_short(partition) {
+    if causes.is_empty() && led && is_short(partition) {
         let text = format!("replicas of {} have left its ISR and are not back yet", shown(look.at));
         causes.push(
             Cause::new(Kind::SlowFollower, look.missing, &[leader], text)
