@@ -39,11 +39,15 @@ impl PushStreams {
         self.0.subscribe()
     }
 
+    /// Whether the controller of this epoch has a stream here.
+    pub(crate) fn is_open(&self, epoch: ControllerEpoch) -> bool {
+        self.0.borrow().counts.contains_key(&epoch)
+    }
+
     /// Since when the controller of this epoch has no stream here any more; `None`: it has one, or never had.
     pub(crate) fn closed_since(&self, epoch: ControllerEpoch) -> Option<Instant> {
-        let open = self.0.borrow();
-        let closed = open.last_closed.filter(|(of, _)| *of == epoch)?.1;
-        (!open.counts.contains_key(&epoch)).then_some(closed)
+        let closed = self.0.borrow().last_closed.filter(|(of, _)| *of == epoch)?.1;
+        (!self.is_open(epoch)).then_some(closed)
     }
 }
 

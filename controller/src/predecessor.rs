@@ -48,7 +48,8 @@ impl Predecessor {
     pub(crate) fn lost(&self, pushes: &PushStreams) -> Option<Lost> {
         let (lost, epoch) = self.0?;
         let stream_broke = pushes.closed_since(epoch);
-        let suspected = lost.suspected.filter(|at| stream_broke.is_some_and(|broke| broke <= *at));
+        let holds = |at: &Instant| stream_broke.is_none_or(|broke| broke <= *at);
+        let suspected = lost.suspected.filter(|_| !pushes.is_open(epoch)).filter(holds);
         Some(Lost { stream_broke, suspected, ..lost })
     }
 }
@@ -76,6 +77,11 @@ mod tests {
         let stream = pushes.opened(EPOCH);
         drop(stream);
         predecessor.heard(&suspected(), Instant::now());
+        let (other, mut of_other) = (PushStreams::default(), Predecessor::default());
+        of_other.known(BrokerId(2), EPOCH);
+        of_other.heard(&suspected(), Instant::now());
+        let lost = of_other.lost(&other).unwrap();
+        assert!(lost.suspected.is_some() && lost.stream_broke.is_none(), "it never had one here");
         let lost = predecessor.lost(&pushes).unwrap();
         assert!(lost.stream_broke.is_some() && lost.stream_broke <= lost.suspected);
         assert_eq!((lost.controller, lost.gone), (BrokerId(2), None));
