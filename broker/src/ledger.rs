@@ -1,10 +1,10 @@
 //! The ledger as it is served: the losses in the journal, by time and topic, a page at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
-use serde_json::Value;
 use tonic::Status;
 
 use crate::journal::{Entry, Journal, Kind, Origin, Place};
@@ -41,6 +41,16 @@ impl barnabas_controller::Ledger for Ledger {
     }
 }
 
+/// How many losses there are of each class.
+#[must_use]
+pub fn classes(journal: &Journal) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for (name, count) in journal.classes(Kind::Loss) {
+        *counts.entry(class(Some(&name)).to_owned()).or_default() += count;
+    }
+    counts
+}
+
 fn place(place: &v1::LossPlace) -> Result<Place, Status> {
     let origin = Origin::parse(&place.origin).ok_or_else(|| {
         Status::invalid_argument(
@@ -72,7 +82,7 @@ fn loss(entry: &Entry) -> v1::Loss {
         last_epoch: epoch("last_epoch"),
         leader_epoch: epoch("leader_epoch"),
         high_watermark: number("high_watermark"),
-        class: class(&body["class"]).to_owned(),
+        class: class(body["class"].as_str()).to_owned(),
         class_reason: text("class_reason"),
         cause: text("cause"),
         detail: text("detail"),
@@ -80,8 +90,8 @@ fn loss(entry: &Entry) -> v1::Loss {
 }
 
 /// Records of an earlier version told less: what was not committed might have been acknowledged at acks=1, or not at all.
-fn class(class: &Value) -> &str {
-    match class.as_str() {
+fn class(class: Option<&str>) -> &str {
+    match class {
         Some("committed") => "acks=all",
         Some("uncommitted") | None => "unknown",
         Some(class) => class,
@@ -136,7 +146,7 @@ mod tests {
 
     #[test]
     fn records_of_an_earlier_version_have_a_class_too() {
-        let classes = [json!("committed"), json!("uncommitted"), json!(null), json!("acks=1")];
-        assert_eq!(classes.each_ref().map(class), ["acks=all", "unknown", "unknown", "acks=1"]);
+        let classes = [Some("committed"), Some("uncommitted"), None, Some("acks=1")];
+        assert_eq!(classes.map(class), ["acks=all", "unknown", "unknown", "acks=1"]);
     }
 }

@@ -68,7 +68,7 @@ impl Health {
             said["failed_replicas"] = json!(node.failed.present().len());
             said["connections"] = connections(node);
             said["ledger"] = json!({
-                "entries": node.journal.classes(Kind::Loss),
+                "entries": crate::ledger::classes(&node.journal),
                 "missing": node.journal.missing(Kind::Loss),
             });
         }
