@@ -32,10 +32,10 @@ pub struct Effects {
     /// 6a. Every follower is to be answered at once, and the answer to count as one with [`crate::Replica::roll_call`]: what it
     ///     asks afterwards carries that ([`crate::FollowerFetch::heard`]).
     pub roll_call: bool,
-    /// 6a'. Roll calls were answered by the whole maximal ISR: fetches that wait for that ([`crate::Replica::doubts_end`])
+    /// 6b. Roll calls were answered by the whole maximal ISR: fetches that wait for that ([`crate::Replica::doubts_end`])
     ///     are to look again.
     pub roll_call_answered: bool,
-    /// 6b. Begin the log at this offset (above the present start; after a reset: the start that the log has now), make that
+    /// 6c. Begin the log at this offset (above the present start; after a reset: the start that the log has now), make that
     ///     durable, then step `LogStartDurable`; only then may the segments below go. Nothing else waits for it.
     pub log_start: Option<Offset>,
     /// 7. The role or epoch changed: fetchers must be started, stopped or moved; parked client fetches ended.
