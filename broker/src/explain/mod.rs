@@ -23,6 +23,7 @@ use barnabas_proto::v1;
 use barnabas_proto::v1::explain_request::Subject;
 use barnabas_types::{BrokerId, ClusterImage, Condition, TopicName, TopicPartition};
 use tokio::sync::Semaphore;
+use tonic::Status;
 
 pub use ages::{Ages, Deleted, Departed, Since, Unwell};
 pub use contact::Contact;
@@ -52,12 +53,13 @@ pub struct Explainer {
 
 #[tonic::async_trait]
 impl Explains for Explainer {
-    async fn explain(&self, request: v1::ExplainRequest) -> v1::ExplainResponse {
-        let place = self.places.try_acquire();
+    async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse, Status> {
+        let Ok(_place) = self.places.try_acquire() else {
+            return Err(Status::resource_exhausted(format!(
+                "{QUESTIONS_MAX} such questions are being answered here: ask again, or ask another broker"
+            )));
+        };
         let answer = match request.subject {
-            _ if place.is_err() => Err(Condition::InvalidRequest(format!(
-                "{QUESTIONS_MAX} such questions are being answered: ask again"
-            ))),
             Some(Subject::Partition(at)) => self.partition(&at).await,
             Some(Subject::BrokerId(id)) => self.broker(BrokerId(id)).await,
             Some(Subject::Group(group)) => self.group(group).await,
@@ -71,7 +73,7 @@ impl Explains for Explainer {
             ..Default::default()
         });
         response.answered_by = self.node.me.0;
-        response
+        Ok(response)
     }
 }
 

@@ -30,8 +30,11 @@ pub trait Ledger: Send + Sync + 'static {
 /// Who tells what is wrong: the broker, which knows its disks, links and groups.
 #[tonic::async_trait]
 pub trait Explains: Send + Sync + 'static {
-    /// Never fails: what cannot be found out is part of the answer.
-    async fn explain(&self, request: v1::ExplainRequest) -> v1::ExplainResponse;
+    /// What cannot be found out is part of the answer.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many ask at once: the same question may be asked again.
+    async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse, Status>;
 }
 
 /// What only the broker can answer.
@@ -281,7 +284,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
-        Ok(Response::new(self.explains.explain(request.into_inner()).await))
+        Ok(Response::new(self.explains.explain(request.into_inner()).await?))
     }
 }
 

@@ -146,8 +146,11 @@ pub struct ExplainsNothing;
 
 #[tonic::async_trait]
 impl barnabas_controller::Explains for ExplainsNothing {
-    async fn explain(&self, _request: v1::ExplainRequest) -> v1::ExplainResponse {
-        v1::ExplainResponse::default()
+    async fn explain(
+        &self,
+        _request: v1::ExplainRequest,
+    ) -> Result<v1::ExplainResponse, tonic::Status> {
+        Ok(v1::ExplainResponse::default())
     }
 }
 
