@@ -123,8 +123,40 @@ pub struct Candidate {
     pub last_epoch: i32,
     /// Where its log ends.
     pub log_end: i64,
-    /// Where the longest live log or known high watermark ends.
-    pub known_end: i64,
+    /// Epoch of the last leader; -1: there was none.
+    pub last_led: i32,
+    /// What was acknowledged from here on, inclusive, would or might be lost.
+    pub lost_from: i64,
+    /// Where what live replicas are known to have beyond that ends; not below `lost_from`.
+    pub lost_until: i64,
+}
+
+impl Candidate {
+    /// Whether its log is the beginning of the last leader's, to its end.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.last_epoch >= self.last_led
+    }
+
+    /// Records of live replicas that it may lack.
+    #[must_use]
+    pub fn lost_records(&self) -> i64 {
+        self.lost_until - self.lost_from
+    }
+
+    /// What is known of its log, in words.
+    #[must_use]
+    pub fn facts(&self) -> Vec<String> {
+        let (broker, end, epoch) = (self.broker, self.log_end, self.last_epoch);
+        let mut told = vec![format!("broker {broker}: its log ends at {end}, last epoch {epoch}")];
+        if !self.is_whole() {
+            told.push(format!(
+                "broker {broker}: the last leader's epoch was {}; it may have had other records than this log from offset {} on",
+                self.last_led, self.lost_from
+            ));
+        }
+        told
+    }
 }
 
 /// One thing that is wrong.
@@ -229,6 +261,10 @@ pub fn in_order(causes: Vec<Cause>) -> Vec<Cause> {
         match told.iter_mut().find(same) {
             Some(known) => {
                 known.severity = known.severity.min(cause.severity);
+                if known.heals_by_itself && !cause.heals_by_itself {
+                    // For one of the partitions it does not.
+                    (known.heals_by_itself, known.healing) = (false, cause.healing);
+                }
                 for fact in cause.evidence {
                     if !known.evidence.contains(&fact) {
                         known.evidence.push(fact);

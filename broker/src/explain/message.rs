@@ -34,9 +34,9 @@ fn write(cause: Cause) -> v1::ExplainedCause {
     let candidate = |one: Candidate| v1::UncleanCandidate {
         broker_id: one.broker.0,
         last_epoch: one.last_epoch,
-        lost_from: one.log_end,
-        lost_until: one.known_end,
-        lost_records: one.known_end - one.log_end,
+        lost_from: one.lost_from,
+        lost_until: one.lost_until,
+        lost_records: one.lost_records(),
     };
     let id = |id: BrokerId| id.0;
     v1::ExplainedCause {

@@ -3,7 +3,7 @@
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
 
-use crate::explain::cause::{Cause, Kind, Severity, lasted};
+use crate::explain::cause::{Cause, Kind, Severity, lasted, listed};
 use crate::explain::facts::{Facts, Listener, State};
 
 /// Everything that is wrong with a broker itself; what it is worth to its partitions is `severity`.
@@ -74,7 +74,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .facts(told)
                 .fact(format!("broker {id}: its Kafka port refuses connections too"))
                 .heals(format!(
-                    "other ISR members lead at once; its registration ends with its session, within {session}"
+                    "other ISR members, where there are any, lead: at once if the controller suspects it (failover.suspicion.enable), else when its session ends, within {session}"
                 ))
                 .next(start(), "nothing")
         }
@@ -92,7 +92,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
             }
             cause
                 .heals(format!(
-                    "if its process stands still or its host is gone, others lead when its session ends, within {session}"
+                    "if its process stands still or its host is gone, other ISR members, where there are any, lead when its session ends, within {session}"
                 ))
                 .next(
                     format!(
@@ -220,11 +220,36 @@ pub(super) fn listener(facts: &Facts, id: BrokerId, severity: Severity) -> Optio
 
 fn draining(facts: &Facts, id: BrokerId) -> Option<Cause> {
     let broker = facts.image.brokers.get(&id).filter(|broker| broker.draining)?;
-    let text = format!("broker {id} is being emptied: it leads nothing and is in no ISR");
+    let (mut leads, mut member_of, mut first) = (0, 0, None);
+    for (name, topic) in &facts.image.topics {
+        for (index, partition) in &topic.partitions {
+            leads += usize::from(partition.state.leader == Some(id));
+            if partition.state.in_isr(id) {
+                member_of += 1;
+                first.get_or_insert((name, *index, topic, partition));
+            }
+        }
+    }
+    let text = match (leads, member_of) {
+        (0, 0) => format!("broker {id} is being emptied: it leads nothing and is in no ISR"),
+        _ => format!(
+            "broker {id} is being emptied, but still leads {leads} partitions and is in the ISR of {member_of}: do not stop it yet"
+        ),
+    };
+    let mut cause = Cause::new(Kind::Draining, Severity::Degraded, &[id], text)
+        .fact(format!("the registration of broker {id} at {} says so", broker.host))
+        .stays_until("it is undrained, or registers again after a restart");
+    if let Some((name, index, topic, partition)) = first {
+        cause = cause.fact(format!(
+            "for instance {name}:{index}: ISR {} of replicas {}, min.insync.replicas {}",
+            listed(&partition.state.isr_ids()),
+            listed(&partition.assigned_replicas),
+            topic.config.min_insync_replicas
+        ));
+    }
     Some(
-        Cause::new(Kind::Draining, Severity::Degraded, &[id], text)
-            .fact(format!("the registration of broker {id} at {} says so", broker.host))
-            .stays_until("it is undrained, or registers again after a restart")
+        cause
+            .next(format!("barnabas broker can-stop {id} (whether it may be stopped)"), "nothing")
             .next(format!("barnabas broker undrain {id}"), "nothing"),
     )
 }

@@ -5,6 +5,7 @@ mod cluster;
 mod followers;
 mod group;
 mod partition;
+mod unclean;
 
 pub use broker::broker;
 pub use cluster::{cluster, coordination};

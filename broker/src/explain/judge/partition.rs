@@ -3,7 +3,7 @@
 use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
 
 use super::broker::{self, drained_replica, listener, process, recovering};
-use super::{cluster, followers};
+use super::{cluster, followers, unclean};
 use crate::explain::ages::{is_below_min, is_short};
 use crate::explain::cause::{Candidate, Cause, Kind, Severity, lasted, listed, shown};
 use crate::explain::facts::{Facts, State};
@@ -65,7 +65,7 @@ pub fn headline(facts: &Facts, at: &TopicPartition) -> Option<String> {
 }
 
 /// There is a log, and it could be looked at.
-fn stands(replica: &barnabas_proto::v1::ReplicaHealth) -> bool {
+pub(super) fn stands(replica: &barnabas_proto::v1::ReplicaHealth) -> bool {
     replica.hosted && !replica.held
 }
 
@@ -73,19 +73,41 @@ fn stands(replica: &barnabas_proto::v1::ReplicaHealth) -> bool {
 fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
     let Some(gone) = facts.ages.deleted(&at.topic) else { return Vec::new() };
     let replicas = gone.replicas.get(&at.partition).cloned().unwrap_or_default();
-    let waits = |id: &BrokerId| match facts.state(*id) {
-        State::Up(_) | State::NotAsked => facts.replica(*id, at).is_some_and(|r| r.hosted),
-        State::Down | State::Fenced(_) | State::Suspected | State::Silent => true,
+    // Whoever was gone before the topic was cannot have been told of it; of others that do not answer nobody knows.
+    let missed_it = |id: BrokerId| {
+        facts.ages.departed(id).is_some_and(|departed| departed.since.at < gone.since.at)
     };
-    let waiting: Vec<BrokerId> = replicas.into_iter().filter(waits).collect();
-    if waiting.is_empty() {
-        return Vec::new();
+    let (mut there, mut unknown) = (Vec::new(), Vec::new());
+    for id in replicas {
+        match facts.state(id) {
+            State::Up(_) | State::Fenced(_) if facts.replica(id, at).is_some_and(|r| r.hosted) => {
+                there.push(id);
+            }
+            State::Down | State::Fenced(_) if missed_it(id) => there.push(id),
+            State::Down | State::Suspected | State::Silent => unknown.push(id),
+            State::Up(_) | State::NotAsked | State::Fenced(_) => {}
+        }
     }
-    let text = format!(
-        "topic {} is deleted, but its files on broker {} are still there",
-        at.topic,
-        listed(&waiting)
-    );
+    let text = match (&there[..], &unknown[..]) {
+        ([], []) => return Vec::new(),
+        (there, []) => format!(
+            "topic {} is deleted, but its files on broker {} are still there",
+            at.topic,
+            listed(there)
+        ),
+        ([], unknown) => format!(
+            "topic {} is deleted; its files on broker {}, which does not answer, may still be there",
+            at.topic,
+            listed(unknown)
+        ),
+        (there, unknown) => format!(
+            "topic {} is deleted, but its files on broker {} are still there, and may be on broker {}, which does not answer",
+            at.topic,
+            listed(there),
+            listed(unknown)
+        ),
+    };
+    let waiting = [there, unknown].concat();
     let age = gone.since.age_ms(facts.now);
     let told = waiting.iter().filter_map(|id| facts.unanswered(*id));
     let cause = Cause::new(Kind::DeletionWaiting, Severity::Notice, &waiting, text)
@@ -154,8 +176,29 @@ impl Look<'_> {
     /// Why the broker of a replica does not serve it; `None` if nothing is known against it.
     pub(super) fn trouble(&self, id: BrokerId, severity: Severity) -> Option<Cause> {
         process(self.facts, id, severity)
+            .map(|cause| self.of_last_member(id, cause))
             .or_else(|| self.failed(id, severity))
             .or_else(|| recovering(id, self.facts.health(id)?, severity))
+    }
+
+    /// Others lead instead of a leader that is gone only if there are others.
+    fn of_last_member(&self, id: BrokerId, cause: Cause) -> Cause {
+        let serves = |id: &BrokerId| {
+            matches!(self.facts.state(*id), State::Up(_) | State::NotAsked)
+                && self.facts.image.is_online(*id, &self.at.topic, self.at.partition)
+        };
+        let isr = self.partition.state.isr_ids();
+        if !isr.contains(&id) || isr.iter().any(|other| *other != id && serves(other)) {
+            return cause;
+        }
+        let nobody = format!("no other ISR member of {} can lead", shown(self.at));
+        match cause.kind {
+            Kind::BrokerSuspected => {
+                cause.stays_until(format!("its process is started again: {nobody}"))
+            }
+            Kind::BrokerSilent => cause.stays_until(format!("it answers again: {nobody}")),
+            _ => cause,
+        }
     }
 
     fn leaderless(&self) -> Vec<Cause> {
@@ -167,16 +210,20 @@ impl Look<'_> {
             .copied()
             .filter(|id| !isr.contains(id))
             .collect();
-        let dead = |id: &BrokerId| {
-            matches!(self.facts.state(*id), State::Down | State::Suspected | State::Fenced(_))
-        };
+        // One that is fenced runs, and leads again when it has registered.
+        let dead = |id: &BrokerId| matches!(self.facts.state(*id), State::Down | State::Suspected);
+        let fenced = isr.iter().any(|id| matches!(self.facts.state(*id), State::Fenced(_)));
         let age = self.ages().leaderless.map(|since| since.age_ms(self.facts.now));
         let mut causes: Vec<Cause> = Vec::new();
         if !isr.is_empty() && isr.iter().all(dead) {
-            let candidates = self.candidates(&others);
+            let candidates = unclean::candidates(self, &others);
             causes.push(self.isr_dead(&isr, candidates).aged(age));
         } else {
-            causes.extend(isr.iter().filter_map(|id| self.trouble(*id, Severity::Offline)));
+            causes.extend(isr.iter().filter_map(|id| {
+                let waits_for_it = !(fenced && dead(id));
+                let severity = if waits_for_it { Severity::Offline } else { Severity::Degraded };
+                self.trouble(*id, severity)
+            }));
             causes.extend(self.tail_lost(&isr).map(|cause| cause.aged(age)));
         }
         if causes.is_empty() {
@@ -201,7 +248,10 @@ impl Look<'_> {
             return None;
         }
         let assigned = &self.partition.assigned_replicas;
-        let reports = |id: &BrokerId| self.facts.replica(*id, self.at).is_some_and(stands);
+        let reports = |id: &BrokerId| {
+            self.facts.image.brokers.contains_key(id)
+                && self.facts.replica(*id, self.at).is_some_and(stands)
+        };
         let missing: Vec<BrokerId> = assigned.iter().copied().filter(|id| !reports(id)).collect();
         let text = format!(
             "broker {}, the last of the ISR, may have lost the end of its log; the longest log leads when all replicas are back",
@@ -215,17 +265,26 @@ impl Look<'_> {
                     cause.fact(format!("broker {id}: its log ends at {end}, last epoch {epoch}"));
             }
         }
-        cause =
-            cause.facts(missing.iter().filter_map(|id| self.facts.unanswered(*id))).heals(format!(
+        cause = cause.facts(missing.iter().filter_map(|id| self.facts.unanswered(*id)));
+        cause = if missing.is_empty() {
+            cause
+                .heals("the controller, as soon as every replica has reported to it")
+                .next(format!("barnabas explain partition {} (again)", shown(self.at)), "nothing")
+        } else {
+            cause.heals(format!(
                 "the return of broker {}; nothing is lost that one of them has",
                 listed(&missing)
-            ));
+            ))
+        };
         for id in &missing {
-            let start = format!("on the host of broker {id}: barnabas broker --config FILE");
-            cause = cause.next(start, "nothing");
+            let trouble = self.trouble(*id, Severity::Offline);
+            match trouble.and_then(|trouble| trouble.next.into_iter().next()) {
+                Some(step) => cause.next.push(step),
+                None => cause = cause.next(format!("barnabas explain broker {id}"), "nothing"),
+            }
         }
-        let candidates = self.candidates(assigned);
-        Some(self.with_unclean(cause, candidates, &missing))
+        let candidates = unclean::candidates(self, assigned);
+        Some(unclean::with_prices(self, cause, candidates, &missing))
     }
 
     fn isr_dead(&self, isr: &[BrokerId], candidates: Vec<Candidate>) -> Cause {
@@ -248,66 +307,13 @@ impl Look<'_> {
                 process(self.facts, *id, Severity::Offline).into_iter().flat_map(|c| c.evidence),
             );
         }
-        for one in &candidates {
-            cause = cause.fact(format!(
-                "broker {}: its log ends at {}, last epoch {}",
-                one.broker, one.log_end, one.last_epoch
-            ));
-        }
+        cause = cause.facts(candidates.iter().flat_map(Candidate::facts));
         cause = cause.stays_until(format!("broker {} is started again", listed(isr)));
         for id in isr {
             let start = format!("on the host of broker {id}: barnabas broker --config FILE");
             cause = cause.next(start, "nothing: what was acknowledged is in its log");
         }
-        self.with_unclean(cause, candidates, isr)
-    }
-
-    /// Live replicas, the one with the longest log first.
-    fn candidates(&self, of: &[BrokerId]) -> Vec<Candidate> {
-        let live = of.iter().filter_map(|id| {
-            let State::Up(_) = self.facts.state(*id) else { return None };
-            let replica = self.facts.replica(*id, self.at).filter(|r| stands(r) && !r.failed)?;
-            let draining = self.facts.image.brokers.get(id).is_some_and(|b| b.draining);
-            (!draining).then_some((*id, replica))
-        });
-        let live: Vec<_> = live.collect();
-        let ends = live.iter().flat_map(|(_, r)| [r.log_end, r.high_watermark]);
-        let known_end = ends.max().unwrap_or(0);
-        let mut found: Vec<Candidate> = live
-            .iter()
-            .map(|(broker, r)| {
-                let (broker, last_epoch, log_end) = (*broker, r.last_epoch, r.log_end);
-                Candidate { broker, last_epoch, log_end, known_end }
-            })
-            .collect();
-        found.sort_by_key(|c| std::cmp::Reverse((c.last_epoch, c.log_end)));
-        found
-    }
-
-    /// The last resort, with its price for each candidate.
-    fn with_unclean(
-        &self,
-        mut cause: Cause,
-        candidates: Vec<Candidate>,
-        dead: &[BrokerId],
-    ) -> Cause {
-        for one in &candidates {
-            let certain = one.known_end - one.log_end;
-            let more = if dead.is_empty() {
-                String::new()
-            } else {
-                format!(", and what broker {} had from offset {} on", listed(dead), one.known_end)
-            };
-            let cost = format!(
-                "loses what was acknowledged from offset {} on: {certain} records that other live replicas have{more}",
-                one.log_end
-            );
-            let command =
-                format!("barnabas leader elect --unclean {} --to {}", shown(self.at), one.broker);
-            cause = cause.next(command, cost);
-        }
-        cause.candidates = candidates;
-        cause
+        unclean::with_prices(self, cause, candidates, isr)
     }
 
     fn led(&self, leader: BrokerId) -> Vec<Cause> {
