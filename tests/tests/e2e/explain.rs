@@ -202,6 +202,12 @@ async fn what_dies_or_fails_is_told_first_and_the_advice_heals_it() -> Outcome<(
 /// A broker that is being emptied.
 async fn drained(admin: &str) -> Outcome<()> {
     command(admin, &["broker", "drain", "2"]).await?;
+    // It stays in the ISR of m, which needs both.
+    let told = until_first(admin, "broker 2", &["broker_draining"]).await?;
+    let cause = &told["causes"][0];
+    let summary = cause["summary"].as_str().unwrap_or_default();
+    assert!(summary.contains("do not stop it yet"), "{told:#}");
+    assert!(cause["next"][0]["command"].as_str().is_some_and(|c| c.contains("can-stop 2")));
     let told = until_first(admin, "partition t:0", &["broker_draining"]).await?;
     follow_advice(admin, &told, "undrain").await?;
     until_well(admin, "partition t:0").await
@@ -330,17 +336,23 @@ async fn what_is_cut_off_or_stands_still_is_told_first_and_heals() -> Outcome<()
     groups(&cluster, &third).await
 }
 
+/// How long a member of a group may say nothing.
+const SESSION_MS: i32 = 300_000;
+
 /// A group that has no coordinator, one that rebalances, and one whose offset is gone.
 async fn groups(cluster: &Cluster, admin: &str) -> Outcome<()> {
     until_first(admin, "group g", &["coordinator_unavailable"]).await?;
     assert_eq!(produce(cluster, "t", 0, 10).await?, Answer::Appended(0));
+    // A member that leads the generation and assigns nothing, until it leaves.
     let bootstrap = cluster.bootstrap();
+    let join = || async { Client::join_group(&bootstrap, "g", SESSION_MS).await.ok() };
+    let (mut coordinator, member) = wait_for("a member of g", SETTLE_MAX, join).await?;
+    until_first(admin, "group g", &["group_rebalancing"]).await?;
+    coordinator.leave_group("g", &member).await?;
     let consumer = tokio::task::spawn_blocking(move || {
         let arguments = ["-G", "g", "-X", "auto.offset.reset=earliest", "-e", "-q", "t"];
         kcat::run(&bootstrap, &arguments, b"")
     });
-    // Its first member waits for others (group.initial.rebalance.delay.ms).
-    until_first(admin, "group g", &["group_rebalancing"]).await?;
     let output = consumer.await??;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     until_well(admin, "group g").await?;
