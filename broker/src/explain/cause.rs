@@ -309,6 +309,13 @@ pub fn lasted(ms: u64) -> String {
     }
 }
 
+/// `broker 1`, or `brokers 1, 2 and 3`.
+#[must_use]
+pub fn named(brokers: &[BrokerId]) -> String {
+    let noun = if brokers.len() > 1 { "brokers" } else { "broker" };
+    format!("{noun} {}", listed(brokers))
+}
+
 /// `1, 2 and 3`.
 #[must_use]
 pub fn listed(brokers: &[BrokerId]) -> String {

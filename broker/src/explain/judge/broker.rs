@@ -3,8 +3,8 @@
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
 
-use crate::explain::cause::{Cause, Kind, Severity, lasted, listed};
-use crate::explain::facts::{Facts, Listener, State};
+use crate::explain::cause::{Cause, Kind, Severity, lasted, listed, named};
+use crate::explain::facts::{Facts, Listener, Reached, State};
 
 /// Everything that is wrong with a broker itself; what it is worth to its partitions is `severity`.
 #[must_use]
@@ -27,7 +27,6 @@ pub fn broker(facts: &Facts, id: BrokerId, severity: Severity) -> Vec<Cause> {
 /// Why a broker does not take part: it is gone, fenced, or says nothing.
 pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option<Cause> {
     let session = lasted(facts.session_timeout_ms);
-    let start = || format!("on the host of broker {id}: barnabas broker --config FILE");
     let told = facts.unanswered(id);
     Some(match facts.state(id) {
         State::Up(_) | State::NotAsked => return None,
@@ -41,12 +40,25 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 }
                 None => format!("broker {id} is not registered"),
             };
-            Cause::new(Kind::BrokerDown, severity, &[id], format!("broker {id} is down"))
+            let still = stands_still(facts, id);
+            let text = match still {
+                true => {
+                    format!("broker {id} is not registered, and what has its port says nothing")
+                }
+                false => format!("broker {id} is down"),
+            };
+            let cause = Cause::new(Kind::BrokerDown, severity, &[id], text)
                 .fact(gone)
                 .facts(told)
-                .aged(departed.map(|departed| departed.since.age_ms(facts.now)))
-                .stays_until("its process is started again; its replicas then catch up")
-                .next(start(), "nothing")
+                .aged(departed.map(|departed| departed.since.age_ms(facts.now)));
+            match still {
+                true => cause
+                    .stays_until("its process goes on; its replicas then catch up")
+                    .next(wake(id), "nothing"),
+                false => cause
+                    .stays_until("its process is started again; its replicas then catch up")
+                    .next(start(id), "nothing"),
+            }
         }
         State::Fenced(health) => {
             let zookeeper = match (health.zookeeper_connected, health.zookeeper_away_ms) {
@@ -76,7 +88,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .heals(format!(
                     "other ISR members, where there are any, lead: at once if the controller suspects it (failover.suspicion.enable), else when its session ends, within {session}"
                 ))
-                .next(start(), "nothing")
+                .next(start(id), "nothing")
         }
         State::Silent => {
             let text = format!("broker {id} is registered and does not answer");
@@ -94,14 +106,45 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .heals(format!(
                     "if its process stands still or its host is gone, other ISR members, where there are any, lead when its session ends, within {session}"
                 ))
-                .next(
-                    format!(
-                        "on the host of broker {id}: ps -C barnabas -o pid,stat,wchan (T: it was stopped, kill -CONT PID; D: it waits for its disk)"
-                    ),
-                    "nothing",
-                )
+                .next(wake(id), "nothing")
         }
     })
+}
+
+/// How a broker's process is started.
+fn start(id: BrokerId) -> String {
+    format!("on the host of broker {id}: barnabas broker --config FILE")
+}
+
+/// How a broker's process that does not answer is looked at, and goes on.
+fn wake(id: BrokerId) -> String {
+    format!(
+        "on the host of broker {id}: ps -C barnabas -o pid,stat,wchan (T: it was stopped, kill -CONT PID; D: it waits for its disk)"
+    )
+}
+
+/// It has no session any more, but something has its port and says nothing: most likely its process, so that no other can be started.
+fn stands_still(facts: &Facts, id: BrokerId) -> bool {
+    let reached = facts.brokers.get(&id).map(|found| &found.reached);
+    matches!(facts.state(id), State::Down) && reached == Some(&Reached::Silent { connected: true })
+}
+
+/// A cause that wants brokers started, where it wants those that stand still to go on.
+pub(super) fn woken(facts: &Facts, mut cause: Cause) -> Cause {
+    let still: Vec<BrokerId> =
+        cause.brokers.iter().copied().filter(|id| stands_still(facts, *id)).collect();
+    if still.len() == cause.brokers.len() {
+        cause.healing = format!("the process of {} goes on", named(&still));
+    } else if !still.is_empty() {
+        cause.healing =
+            format!("the process of {} goes on, and the others are started again", named(&still));
+    }
+    for id in still {
+        for step in cause.next.iter_mut().filter(|step| step.command == start(id)) {
+            step.command = wake(id);
+        }
+    }
+    cause
 }
 
 fn directories(id: BrokerId, health: &v1::BrokerHealth) -> Vec<Cause> {

@@ -11,7 +11,7 @@ use crate::explain::facts::State;
 /// One cause, or more, for each replica that is missing in the ISR; those that a move adds are the move's.
 pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let (partition, age) = (look.partition, look.ages().short);
+    let partition = look.partition;
     // Then it is the leader that is to be told of, and how far followers are follows from that.
     let led = matches!(look.facts.state(leader), State::Up(_))
         && listener(look.facts, leader, look.missing).is_none();
@@ -31,10 +31,7 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
             .or_else(|| link(look.facts, id, leader, look.missing).filter(|_| led))
             .or_else(|| unheard(look, id, leader).filter(|_| led))
             .or_else(|| slow(look, id, leader).filter(|_| led));
-        causes.extend(why.map(|cause| match cause.age {
-            Some(_) => cause,
-            None => cause.aged(age.map(|since| since.age_ms(look.facts.now))),
-        }));
+        causes.extend(why);
     }
     if causes.is_empty() && led && is_short(partition) {
         let text = format!("replicas of {} have left its ISR and are not back yet", shown(look.at));
@@ -45,6 +42,14 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
         );
     }
     causes
+}
+
+/// How long a follower has lacked something, as its leader counts it: since the partition lacks any replica, another one may have been
+/// away first. At least, if the leader has not led for longer than that.
+fn behind_for(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<(u64, bool)> {
+    let log = look.facts.replica(leader, look.at).filter(|log| !log.held)?;
+    let follower = log.followers.iter().find(|f| f.broker_id == id.0)?;
+    Some((follower.caught_up_ms, follower.log_end.is_none()))
 }
 
 /// What the leader knows of a follower, in words.
@@ -93,6 +98,7 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     let text = format!("fetches of broker {id} do not arrive at broker {leader}, though both live");
     Some(
         Cause::new(Kind::LinkCut, look.missing, &[id, leader], text)
+            .aged(behind_for(look, id, leader))
             .facts(lag(look, id))
             .fact(format!("broker {id} follows in leader epoch {}, as it should", own.leader_epoch))
             .heals("the network between them: the follower dials again at least once a second")
@@ -120,6 +126,7 @@ fn slow(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     };
     let text = format!("broker {id} is behind broker {leader}: {by}");
     let mut cause = Cause::new(Kind::SlowFollower, look.missing, &[id, leader], text)
+        .aged(behind_for(look, id, leader))
         .facts(lag(look, id))
         .heals(format!(
             "its catching up; it is behind if it lacks something for {}",

@@ -2,10 +2,10 @@
 
 use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
 
-use super::broker::{self, drained_replica, listener, process, recovering};
+use super::broker::{self, drained_replica, listener, process, recovering, woken};
 use super::{cluster, followers, unclean};
 use crate::explain::ages::{is_below_min, is_short};
-use crate::explain::cause::{Candidate, Cause, Kind, Severity, lasted, listed, shown};
+use crate::explain::cause::{Candidate, Cause, Kind, Severity, lasted, listed, named, shown};
 use crate::explain::facts::{Facts, State};
 
 /// A partition that exists, with all that is known.
@@ -217,7 +217,7 @@ impl Look<'_> {
         let mut causes: Vec<Cause> = Vec::new();
         if !isr.is_empty() && isr.iter().all(dead) {
             let candidates = unclean::candidates(self, &others);
-            causes.push(self.isr_dead(&isr, candidates).aged(age));
+            causes.push(woken(self.facts, self.isr_dead(&isr, candidates).aged(age)));
         } else {
             causes.extend(isr.iter().filter_map(|id| {
                 let waits_for_it = !(fenced && dead(id));
@@ -399,27 +399,43 @@ impl Look<'_> {
         let target = self.partition.assignment().target();
         let waits: Vec<BrokerId> =
             target.iter().copied().filter(|id| !self.partition.state.in_isr(*id)).collect();
-        let troubles = waits.iter().filter_map(|id| self.trouble(*id, Severity::Notice));
-        let troubles: Vec<Cause> = troubles.collect();
-        let text = format!(
-            "the move of {} to replicas {} waits for broker {}",
-            shown(self.at),
-            listed(&target),
-            listed(&waits)
-        );
-        let severity = if troubles.is_empty() { Severity::Notice } else { Severity::Degraded };
-        let mut cause = Cause::new(Kind::ReassignmentWaiting, severity, &waits, text)
+        // What is copied comes from the leader: without it those wait that are well, too.
+        let (leader, isr) = (self.partition.state.leader, self.partition.state.isr_ids());
+        let source = leader.and_then(|id| self.trouble(id, Severity::Notice));
+        let led = leader.is_some() && source.is_none();
+        let others = waits.iter().filter_map(|id| self.trouble(*id, Severity::Notice));
+        let troubles: Vec<Cause> = source.into_iter().chain(others).collect();
+        let (about, whom) = match leader {
+            None => (isr.clone(), "a leader".to_owned()),
+            Some(id) if !led => (vec![id], format!("broker {id}, which leads")),
+            Some(_) => (waits.clone(), named(&waits)),
+        };
+        let (name, to) = (shown(self.at), listed(&target));
+        let text = format!("the move of {name} to replicas {to} waits for {whom}");
+        let well = led && troubles.is_empty();
+        let severity = if well { Severity::Notice } else { Severity::Degraded };
+        let mut cause = Cause::new(Kind::ReassignmentWaiting, severity, &about, text)
             .aged(self.ages().moving.map(|since| since.age_ms(self.facts.now)));
+        if !led {
+            let copying = listed(&waits);
+            cause = cause.fact(format!("ISR {}; to be copied to: {copying}", listed(&isr)));
+        }
         for trouble in &troubles {
             cause = cause.fact(trouble.summary.clone()).facts(trouble.evidence.clone());
         }
         for id in &waits {
             cause = cause.facts(followers::lag(self, *id));
         }
-        cause = if troubles.is_empty() {
+        let elects =
+            |id: &BrokerId| Some(*id) != leader && self.trouble(*id, Severity::Notice).is_none();
+        cause = if well {
             cause.heals("the copies, when they have caught up")
-        } else {
+        } else if led {
             cause.stays_until("that broker is back, or the move leads elsewhere")
+        } else if isr.iter().any(elects) {
+            cause.heals("the election of another leader; the copies then come from it")
+        } else {
+            cause.stays_until("a member of the ISR leads again")
         };
         for trouble in troubles {
             cause.next.extend(trouble.next.into_iter().take(1));

@@ -1,6 +1,7 @@
 //! One world for each cause, worlds with several, and one in which nothing is wrong.
 
 mod claims;
+mod newcomer;
 mod world;
 
 use std::collections::BTreeSet;

@@ -183,6 +183,11 @@ impl World {
         self
     }
 
+    /// A push of everything that is there.
+    pub(super) fn changed(&self) -> ClusterDelta {
+        ClusterDelta { topics: self.image.topics.clone(), ..ClusterDelta::default() }
+    }
+
     /// As broker 3 finds them, 34 s after the first broker died.
     pub(super) fn facts(&self) -> Facts {
         Facts {
