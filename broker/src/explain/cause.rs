@@ -281,6 +281,12 @@ pub fn in_order(causes: Vec<Cause>) -> Vec<Cause> {
     told
 }
 
+/// The one that [`in_order`] puts first.
+#[must_use]
+pub fn first(causes: &[Cause]) -> Option<&Cause> {
+    causes.iter().min_by_key(|cause| (cause.severity, cause.kind))
+}
+
 /// `orders:3`, as commands take it.
 #[must_use]
 pub fn shown(at: &TopicPartition) -> String {

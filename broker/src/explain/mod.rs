@@ -15,7 +15,7 @@ mod own;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barnabas_controller::Explains;
@@ -32,10 +32,10 @@ use crate::group::{OFFSETS_TOPIC, partition_of};
 use crate::health::Health;
 use crate::node::Node;
 use crate::storage::Storage;
-use cause::shown;
+use cause::{Severity, shown};
 use facts::Facts;
 use gather::{Wanted, gather};
-use judge::Coordinated;
+use judge::{Coordinated, Counted};
 
 /// Most unwell partitions that are looked at when a broker or the cluster is asked about; offline ones first.
 const PARTITIONS_MAX: usize = 100;
@@ -123,7 +123,7 @@ impl Explainer {
         let wanted = Wanted { brokers, partitions: vec![at.clone()], group: None };
         let facts = gather(self, image, wanted).await;
         let mut causes = judge::partition(&facts, &at);
-        let headline = judge::headline(&facts, &at);
+        let headline = judge::headline(&facts, &at, &causes);
         if headline.is_none() && deleted.is_none() {
             causes.extend(judge::cluster(&facts));
         }
@@ -152,28 +152,26 @@ impl Explainer {
                 "broker {id} is not registered, and no partition is assigned to it; see who is with: barnabas broker list"
             )));
         }
-        let (unwell, left_out) = unwell(&image, concerns);
+        let (looked, _, _) = unwell(&image, concerns, |_| None);
         let mut wanted = self.coordination(&image);
         wanted.insert(id);
         // The leaders that it follows know whether its fetches arrive.
         wanted.extend(image.brokers.keys());
-        wanted.extend(unwell.iter().flat_map(|at| assigned(&image, at)));
-        let wanted = Wanted { brokers: wanted, partitions: unwell.clone(), group: None };
+        wanted.extend(looked.iter().flat_map(|at| assigned(&image, at)));
+        let wanted = Wanted { brokers: wanted, partitions: looked, group: None };
         let facts = gather(self, image.clone(), wanted).await;
+        // What is wrong with those who lead is known only now.
+        let (unwell, left_out, counted) = unwell(&image, concerns, |id| judge::leads(&facts, id));
         let mut causes = judge::broker(&facts, id, cause::Severity::Degraded);
         causes.extend(judge::coordination(&facts, cause::Severity::WritesRefused));
         causes.extend(unwell.iter().flat_map(|at| judge::partition(&facts, at)));
-        let of = unwell.len() + left_out;
-        let headline = match causes.is_empty() {
-            true => format!("broker {id} is well"),
-            false => format!("broker {id}: {of} of its partitions are not well"),
-        };
+        let headline = judge::of_broker(id, &causes, counted);
         Ok(message::response(&facts, format!("broker {id}"), headline, causes, left_out))
     }
 
     async fn cluster(&self) -> Result<v1::ExplainResponse, Condition> {
         let image = self.node.view.image();
-        let (unwell, left_out) = unwell(&image, |_| true);
+        let (looked, _, _) = unwell(&image, |_| true, |_| None);
         let mut brokers = self.coordination(&image);
         brokers.extend(image.brokers.keys());
         for topic in image.topics.values() {
@@ -181,17 +179,12 @@ impl Explainer {
                 brokers.extend(&partition.assigned_replicas);
             }
         }
-        let wanted = Wanted { brokers, partitions: unwell.clone(), group: None };
-        let facts = gather(self, image, wanted).await;
+        let wanted = Wanted { brokers, partitions: looked, group: None };
+        let facts = gather(self, image.clone(), wanted).await;
+        let (unwell, left_out, counted) = unwell(&image, |_| true, |id| judge::leads(&facts, id));
         let mut causes = judge::cluster(&facts);
         causes.extend(unwell.iter().flat_map(|at| judge::partition(&facts, at)));
-        let headline = match (causes.is_empty(), unwell.len() + left_out) {
-            (true, _) => {
-                format!("all {} brokers and their partitions are well", facts.image.brokers.len())
-            }
-            (false, 0) => "every partition is served and whole".to_owned(),
-            (false, of) => format!("{of} partitions are not well"),
-        };
+        let headline = judge::of_cluster(image.brokers.len(), &causes, counted);
         Ok(message::response(&facts, "cluster".to_owned(), headline, causes, left_out))
     }
 
@@ -255,19 +248,30 @@ fn assigned(image: &ClusterImage, at: &TopicPartition) -> Vec<BrokerId> {
     partition.map(|p| p.assigned_replicas.clone()).unwrap_or_default()
 }
 
-/// The partitions that are not well, the worst first, and how many more there are than are looked at.
-fn unwell(
+/// The partitions that are not well, the worst first, how many more there are than are looked at, and all of them counted. `leads` says
+/// how bad it is that a broker leads.
+pub(in crate::explain) fn unwell(
     image: &ClusterImage,
     concerns: impl Fn(&TopicPartition) -> bool,
-) -> (Vec<TopicPartition>, usize) {
+    leads: impl Fn(BrokerId) -> Option<Severity>,
+) -> (Vec<TopicPartition>, usize, Counted) {
     let mut found = Vec::new();
+    // A broker's links may be many: each is judged once.
+    let mut judged: BTreeMap<BrokerId, Option<Severity>> = BTreeMap::new();
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
-            let leads = partition.state.leader;
-            let usable = leads.is_some_and(|id| image.is_online(id, name, *index));
-            let rank = if !usable {
+            let at = TopicPartition { topic: name.clone(), partition: *index };
+            if !concerns(&at) {
+                continue;
+            }
+            let leader = partition.state.leader.filter(|id| image.is_online(*id, name, *index));
+            let led = match leader {
+                None => Some(Severity::Offline),
+                Some(id) => *judged.entry(id).or_insert_with(|| leads(id)),
+            };
+            let rank = if led == Some(Severity::Offline) {
                 0
-            } else if ages::is_below_min(&topic.config, partition) {
+            } else if led.is_some() || ages::is_below_min(&topic.config, partition) {
                 1
             } else if ages::is_short(partition) {
                 2
@@ -276,16 +280,14 @@ fn unwell(
             } else {
                 continue;
             };
-            let at = TopicPartition { topic: name.clone(), partition: *index };
-            if concerns(&at) {
-                found.push((rank, at));
-            }
+            found.push((rank, at));
         }
     }
     found.sort();
-    let all = found.len();
+    let offline = found.iter().take_while(|(rank, _)| *rank == 0).count();
+    let counted = Counted { unwell: found.len(), offline };
     let looked: Vec<TopicPartition> =
         found.into_iter().take(PARTITIONS_MAX).map(|(_, at)| at).collect();
-    let left_out = all - looked.len();
-    (looked, left_out)
+    let left_out = counted.unwell - looked.len();
+    (looked, left_out, counted)
 }

@@ -147,6 +147,23 @@ pub(super) fn woken(facts: &Facts, mut cause: Cause) -> Cause {
     cause
 }
 
+/// How bad it is for the partitions that a broker leads that it does so; `None`: nothing is known against it.
+#[must_use]
+pub fn leads(facts: &Facts, id: BrokerId) -> Option<Severity> {
+    match facts.state(id) {
+        State::NotAsked => None,
+        State::Up(_) if listener(facts, id, Severity::Offline).is_some() => Some(Severity::Offline),
+        State::Up(health) => is_full(health).then_some(Severity::WritesRefused),
+        _ => Some(Severity::Offline),
+    }
+}
+
+/// No directory has room.
+pub(super) fn is_full(health: &v1::BrokerHealth) -> bool {
+    let mut directories = health.directories.iter();
+    !health.directories.is_empty() && directories.all(|d| d.room == "exhausted")
+}
+
 fn directories(id: BrokerId, health: &v1::BrokerHealth) -> Vec<Cause> {
     let mut causes = Vec::new();
     for directory in &health.directories {

@@ -5,7 +5,9 @@ use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
 use super::broker::{self, drained_replica, listener, process, recovering, woken};
 use super::{cluster, followers, unclean};
 use crate::explain::ages::{is_below_min, is_short};
-use crate::explain::cause::{Candidate, Cause, Kind, Severity, lasted, listed, named, shown};
+use crate::explain::cause::{
+    Candidate, Cause, Kind, Severity, first, lasted, listed, named, shown,
+};
 use crate::explain::facts::{Facts, State};
 
 /// A partition that exists, with all that is known.
@@ -40,13 +42,14 @@ pub fn partition(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
     causes
 }
 
-/// One sentence about a partition; `None` if there is no such partition.
+/// One sentence about a partition, which has these causes; `None` if there is no such partition.
 #[must_use]
-pub fn headline(facts: &Facts, at: &TopicPartition) -> Option<String> {
+pub fn headline(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> Option<String> {
     let topic = facts.image.topics.get(&at.topic)?;
     let partition = topic.partitions.get(&at.partition)?;
     let (name, isr) = (shown(at), listed(&partition.state.isr_ids()));
     let of = listed(&partition.assigned_replicas);
+    let worst = first(causes).map(|cause| (cause.severity, &cause.summary));
     let serves = |leader: &BrokerId| matches!(facts.state(*leader), State::Up(_) | State::NotAsked);
     Some(match partition.state.leader {
         Some(leader) if !serves(&leader) => format!(
@@ -57,10 +60,24 @@ pub fn headline(facts: &Facts, at: &TopicPartition) -> Option<String> {
             "{name} refuses acks=all: ISR {isr} of replicas {of}, min.insync.replicas {}; broker {leader} leads",
             topic.config.min_insync_replicas
         ),
-        Some(leader) if is_short(partition) => {
-            format!("{name} is under-replicated: ISR {isr} of replicas {of}; broker {leader} leads")
-        }
-        Some(leader) => format!("{name}: broker {leader} leads, ISR {isr} of replicas {of}"),
+        Some(leader) => match worst {
+            Some((Severity::Offline, why)) => {
+                format!(
+                    "{name} is offline: {why}; broker {leader} leads, ISR {isr} of replicas {of}"
+                )
+            }
+            Some((Severity::WritesRefused, why)) => {
+                format!(
+                    "{name} takes no writes: {why}; broker {leader} leads, ISR {isr} of replicas {of}"
+                )
+            }
+            _ if is_short(partition) => {
+                format!(
+                    "{name} is under-replicated: ISR {isr} of replicas {of}; broker {leader} leads"
+                )
+            }
+            _ => format!("{name}: broker {leader} leads, ISR {isr} of replicas {of}"),
+        },
     })
 }
 
@@ -330,8 +347,11 @@ impl Look<'_> {
 
     fn full(&self, leader: BrokerId) -> Option<Cause> {
         let health = self.facts.health(leader)?;
-        let replica = self.facts.replica(leader, self.at)?;
-        let directory = health.directories.iter().find(|d| d.path == replica.directory)?;
+        let directory = match self.facts.replica(leader, self.at) {
+            Some(replica) => health.directories.iter().find(|d| d.path == replica.directory)?,
+            // It was not asked of this one, which lies in one of them.
+            None => health.directories.first().filter(|_| broker::is_full(health))?,
+        };
         (directory.room == "exhausted")
             .then(|| broker::full_disk(leader, directory, Severity::WritesRefused))
     }

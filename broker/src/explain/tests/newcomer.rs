@@ -1,10 +1,12 @@
-//! What a newcomer was told wrongly once: about processes that stand still, moves without a leader, and ages.
+//! What a newcomer was told wrongly once: about processes that stand still, moves without a leader, ages, and in headlines.
 
 use barnabas_types::Moving;
 
-use super::world::{World, id, ids, out_of_isr, silent};
-use crate::explain::cause::{Cause, Kind};
+use super::world::{World, at, id, ids, out_of_isr, silent};
+use crate::explain::cause::{Cause, Kind, Severity};
 use crate::explain::facts::{Listener, Reached};
+use crate::explain::judge::{self, Counted};
+use crate::explain::unwell;
 
 fn of(causes: &[Cause], kind: Kind) -> &Cause {
     causes
@@ -93,4 +95,88 @@ fn the_age_of_a_cause_is_not_that_of_another_broker() {
     *world.found(3) = found;
     let causes = world.causes();
     assert_eq!(of(&causes, Kind::SlowFollower).age, Some((20_000, false)), "{causes:#?}");
+}
+
+/// The headlines of the cluster, of broker 1, and of the partition.
+fn headlines(world: &World) -> [String; 3] {
+    let facts = world.facts();
+    let leads = |id| judge::leads(&facts, id);
+    let (looked, left_out, counted) = unwell(&facts.image, |_| true, leads);
+    assert_eq!((looked.len(), left_out), (counted.unwell, 0));
+    let of_partition = judge::partition(&facts, &at());
+    let partition = judge::headline(&facts, &at(), &of_partition).unwrap();
+    let with = |mut causes: Vec<Cause>| {
+        causes.extend(looked.iter().flat_map(|at| judge::partition(&facts, at)));
+        causes
+    };
+    let cluster = with(judge::cluster(&facts));
+    let broker = with(judge::broker(&facts, id(1), Severity::Degraded));
+    [
+        judge::of_cluster(facts.image.brokers.len(), &cluster, counted),
+        judge::of_broker(id(1), &broker, counted),
+        partition,
+    ]
+}
+
+#[test]
+fn a_headline_says_no_more_good_than_the_causes_below_it() {
+    let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
+    assert_eq!(
+        headlines(&world),
+        [
+            "all 3 brokers and their partitions are well",
+            "broker 1 is well",
+            "t:0: broker 1 leads, ISR 1, 2 and 3 of replicas 1, 2 and 3",
+        ]
+    );
+    world.health(1).directories[0].room = "exhausted".to_owned();
+    let [cluster, broker, partition] = headlines(&world);
+    assert_eq!(
+        (&*cluster, &*broker),
+        ("1 partition is not well", "broker 1: 1 partition is not well")
+    );
+    assert!(partition.starts_with("t:0 takes no writes: the disk of /data of broker 1 is full"));
+    let causes = judge::partition(&world.facts(), &at());
+    assert_eq!(of(&causes, Kind::DiskFull).partitions, [at()]);
+
+    let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
+    silent(&mut world, 1);
+    let [cluster, broker, partition] = headlines(&world);
+    assert_eq!(
+        (&*cluster, &*broker),
+        ("1 partition is offline", "broker 1: 1 partition is offline")
+    );
+    assert!(partition.starts_with("t:0 is offline"), "{partition}");
+
+    let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
+    world.replica(1).held = true;
+    let [.., partition] = headlines(&world);
+    assert!(partition.starts_with("t:0 is offline: a write to the log of t:0"), "{partition}");
+
+    // What concerns no partition is in the headline itself.
+    let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
+    for broker in 1..=3 {
+        world.health(broker).zookeeper_connected = false;
+    }
+    let [cluster, ..] = headlines(&world);
+    assert!(cluster.starts_with("no broker that answers reaches ZooKeeper"), "{cluster}");
+    let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
+    world.image.brokers.get_mut(&id(3)).unwrap().draining = true;
+    let [cluster, ..] = headlines(&world);
+    let draining = "every partition is served and whole, but broker 3 is being emptied";
+    assert!(cluster.starts_with(draining), "{cluster}");
+}
+
+#[test]
+fn partitions_are_counted_as_they_are_served() {
+    let some = [
+        (5, 0, "5 partitions are not well"),
+        (5, 2, "5 partitions are not well, 2 of them offline"),
+        (2, 2, "2 partitions are offline"),
+    ];
+    let cause = Cause::new(Kind::Electing, Severity::Offline, &[], "t:0 is waiting");
+    for (unwell, offline, told) in some {
+        let of = Counted { unwell, offline };
+        assert_eq!(judge::of_cluster(3, std::slice::from_ref(&cause), of), told);
+    }
 }
