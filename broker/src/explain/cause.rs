@@ -1,6 +1,6 @@
 //! The closed list of what can be wrong, and how one of them is told.
 
-use barnabas_types::{BrokerId, TopicPartition};
+use barnabas_types::{BrokerId, TopicName, TopicPartition};
 
 /// How bad a cause is for what was asked about; the worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -244,6 +244,29 @@ impl Cause {
         self
     }
 
+    /// The same is so elsewhere, or for another reason.
+    fn add(&mut self, other: Self) {
+        self.severity = self.severity.min(other.severity);
+        self.age = self.age.max(other.age);
+        if self.heals_by_itself && !other.heals_by_itself {
+            // For one of the partitions it does not.
+            (self.heals_by_itself, self.healing) = (false, other.healing);
+        }
+        for fact in other.evidence {
+            if !self.evidence.contains(&fact) {
+                self.evidence.push(fact);
+            }
+        }
+        for id in other.brokers {
+            if !self.brokers.contains(&id) {
+                self.brokers.push(id);
+            }
+        }
+        self.partitions.extend(other.partitions);
+        self.partitions.sort();
+        self.partitions.dedup();
+    }
+
     /// With something to do.
     #[must_use]
     pub fn next(mut self, command: impl Into<String>, cost: impl Into<String>) -> Self {
@@ -252,31 +275,56 @@ impl Cause {
     }
 }
 
-/// The worst first, of equals the one that explains the others; what several partitions have in common is told once.
+/// Most facts of one cause that are told.
+const FACTS_MAX: usize = 20;
+
+/// Stands for the partition in a summary that other partitions of its topic may have, too.
+const ANY: &str = "\u{0}";
+
+/// What a cause has in common with those that are told together with it: its summary, without the partition if it has one. What an
+/// unclean election costs is each partition's own.
+fn common(cause: &Cause) -> (Option<TopicName>, String) {
+    if let [at] = &cause.partitions[..]
+        && cause.candidates.is_empty()
+    {
+        let text = with(&cause.summary, &shown(at), ANY);
+        let topic = text.contains(ANY).then(|| at.topic.clone());
+        return (topic, text);
+    }
+    (None, cause.summary.clone())
+}
+
+/// One word of a text replaced.
+fn with(text: &str, word: &str, by: &str) -> String {
+    let words = text.split(' ').map(|known| if known == word { by } else { known });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The worst first, of equals the one that explains the others; what several partitions have in common is told once. If their topic is
+/// a part of it, the steps are those of the first of them.
 #[must_use]
 pub fn in_order(causes: Vec<Cause>) -> Vec<Cause> {
-    let mut told: Vec<Cause> = Vec::new();
+    let mut told: Vec<((Option<TopicName>, String), Cause)> = Vec::new();
     for cause in causes {
-        let same = |known: &&mut Cause| known.kind == cause.kind && known.summary == cause.summary;
-        match told.iter_mut().find(same) {
-            Some(known) => {
-                known.severity = known.severity.min(cause.severity);
-                if known.heals_by_itself && !cause.heals_by_itself {
-                    // For one of the partitions it does not.
-                    (known.heals_by_itself, known.healing) = (false, cause.healing);
-                }
-                for fact in cause.evidence {
-                    if !known.evidence.contains(&fact) {
-                        known.evidence.push(fact);
-                    }
-                }
-                known.partitions.extend(cause.partitions);
-                known.partitions.sort();
-                known.partitions.dedup();
-            }
-            None => told.push(cause),
+        let key = common(&cause);
+        match told.iter_mut().find(|(known, first)| first.kind == cause.kind && *known == key) {
+            Some((_, known)) => known.add(cause),
+            None => told.push((key, cause)),
         }
     }
+    let told = told.into_iter().map(|((topic, text), mut cause)| {
+        let all = cause.partitions.len();
+        if let Some(topic) = topic.filter(|_| all > 1) {
+            cause.summary = with(&text, ANY, &format!("{topic} ({all} partitions)"));
+        }
+        let more = cause.evidence.len().saturating_sub(FACTS_MAX);
+        if more > 0 {
+            cause.evidence.truncate(FACTS_MAX);
+            cause.evidence.push(format!("{more} more such facts are left out"));
+        }
+        cause
+    });
+    let mut told: Vec<Cause> = told.collect();
     told.sort_by_key(|cause| (cause.severity, cause.kind));
     told
 }

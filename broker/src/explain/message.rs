@@ -7,7 +7,7 @@ use super::cause::{Candidate, Cause, Step, in_order, shown};
 use super::facts::Facts;
 
 /// Most causes of one answer.
-const CAUSES_MAX: usize = 100;
+pub(super) const CAUSES_MAX: usize = 100;
 
 /// The whole answer; `causes` come in any order.
 pub(super) fn response(
@@ -17,7 +17,12 @@ pub(super) fn response(
     causes: Vec<Cause>,
     partitions_left_out: usize,
 ) -> v1::ExplainResponse {
-    let causes = in_order(causes).into_iter().take(CAUSES_MAX).map(write).collect();
+    let causes = in_order(causes);
+    let headline = match causes.len().saturating_sub(CAUSES_MAX) {
+        0 => headline,
+        more => format!("{headline}; {more} more causes than the {CAUSES_MAX} below are left out"),
+    };
+    let causes = causes.into_iter().take(CAUSES_MAX).map(write).collect();
     v1::ExplainResponse {
         subject,
         headline,

@@ -229,7 +229,9 @@ impl Explainer {
         let causes = judge::group(&facts, of);
         let headline = match &told {
             Some(told) if told.coordinated && !told.loading => {
-                format!("group {group}: {}, {} members", told.state, told.members.len())
+                let members = told.members.len();
+                let noun = if members == 1 { "member" } else { "members" };
+                format!("group {group}: {}, {members} {noun}", told.state)
             }
             _ => format!("group {group} has no coordinator that answers"),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use barnabas_types::BrokerId;
 
 use super::broker::{broker, process};
-use crate::explain::cause::{Cause, Kind, Severity, lasted, listed};
+use crate::explain::cause::{Cause, Kind, Severity, lasted, listed, named};
 use crate::explain::facts::{Facts, State};
 
 /// Brokers and what coordinates them. Partitions are looked at one by one elsewhere.
@@ -46,7 +46,8 @@ fn zookeeper(facts: &Facts, answered: &[BrokerId], away: &[BrokerId], worst: Sev
     let text = if nobody {
         "no broker that answers reaches ZooKeeper: nobody is elected and no ISR changes".to_owned()
     } else {
-        format!("broker {} does not reach ZooKeeper, others do", listed(away))
+        let does = if away.len() > 1 { "do" } else { "does" };
+        format!("{} {does} not reach ZooKeeper, others do", named(away))
     };
     let away_ms = |id: &BrokerId| facts.health(*id).and_then(|health| health.zookeeper_away_ms);
     let longest = away.iter().filter_map(away_ms).max();

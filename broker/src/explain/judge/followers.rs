@@ -60,18 +60,22 @@ pub(super) fn lag(look: &Look<'_>, id: BrokerId) -> Vec<String> {
     let Some(follower) = log.followers.iter().find(|f| f.broker_id == id.0) else {
         return Vec::new();
     };
+    // Other partitions may be behind by the same cause.
+    let name = shown(look.at);
     let mut told = vec![match follower.log_end {
         Some(end) => format!(
-            "broker {id} has everything to offset {end}, the log of broker {leader} ends at {}: {} records behind",
+            "{name}: broker {id} has everything to offset {end}, the log of broker {leader} ends at {}: {} records behind",
             log.log_end,
             log.log_end.saturating_sub(end)
         ),
-        None => format!("broker {id} has not fetched from broker {leader} in this leader epoch"),
+        None => {
+            format!("{name}: broker {id} has not fetched from broker {leader} in this leader epoch")
+        }
     }];
     if let Some(ms) = follower.last_fetch_ms {
-        told.push(format!("broker {id} fetched {} ago", lasted(ms)));
+        told.push(format!("{name}: broker {id} fetched {} ago", lasted(ms)));
     }
-    told.push(format!("broker {id} had everything {} ago", lasted(follower.caught_up_ms)));
+    told.push(format!("{name}: broker {id} had everything {} ago", lasted(follower.caught_up_ms)));
     told
 }
 
@@ -100,7 +104,11 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
         Cause::new(Kind::LinkCut, look.missing, &[id, leader], text)
             .aged(behind_for(look, id, leader))
             .facts(lag(look, id))
-            .fact(format!("broker {id} follows in leader epoch {}, as it should", own.leader_epoch))
+            .fact(format!(
+                "{}: broker {id} follows in leader epoch {}, as it should",
+                shown(look.at),
+                own.leader_epoch
+            ))
             .heals("the network between them: the follower dials again at least once a second")
             .next(
                 format!("compare the logs of brokers {id} and {leader} (\"fetch session\")"),
@@ -134,7 +142,8 @@ fn slow(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
         ));
     if let Some(own) = own.filter(|own| own.hosted && !own.held) {
         cause = cause.fact(format!(
-            "broker {id}: its log ends at {}, {unflushed} records of it are not flushed",
+            "{}: the log of broker {id} ends at {}, {unflushed} records of it are not flushed",
+            shown(look.at),
             own.log_end
         ));
     }

@@ -307,14 +307,14 @@ impl Look<'_> {
     fn isr_dead(&self, isr: &[BrokerId], candidates: Vec<Candidate>) -> Cause {
         let name = shown(self.at);
         let (kind, text) = if candidates.is_empty() {
-            let text = format!("all ISR members of {name} are dead (broker {})", listed(isr));
+            let text = format!("all ISR members of {name} are dead ({})", named(isr));
             (Kind::AllReplicasDead, text)
         } else {
             let alive: Vec<BrokerId> = candidates.iter().map(|c| c.broker).collect();
             let text = format!(
-                "all ISR members of {name} are dead (broker {}); out of sync, but alive is broker {}",
-                listed(isr),
-                listed(&alive)
+                "all ISR members of {name} are dead ({}); out of sync, but alive: {}",
+                named(isr),
+                named(&alive)
             );
             (Kind::OnlyOutOfSyncAlive, text)
         };

@@ -1,12 +1,13 @@
-//! What a newcomer was told wrongly once: about processes that stand still, moves without a leader, ages, and in headlines.
+//! What a newcomer was told wrongly once: about processes that stand still, moves without a leader, ages, in headlines, and at
+//! too great length.
 
-use barnabas_types::Moving;
+use barnabas_types::{Moving, TopicName, TopicPartition};
 
 use super::world::{World, at, id, ids, out_of_isr, silent};
-use crate::explain::cause::{Cause, Kind, Severity};
+use crate::explain::cause::{Cause, Kind, Severity, in_order};
 use crate::explain::facts::{Listener, Reached};
 use crate::explain::judge::{self, Counted};
-use crate::explain::unwell;
+use crate::explain::{message, unwell};
 
 fn of(causes: &[Cause], kind: Kind) -> &Cause {
     causes
@@ -179,4 +180,92 @@ fn partitions_are_counted_as_they_are_served() {
         let of = Counted { unwell, offline };
         assert_eq!(judge::of_cluster(3, std::slice::from_ref(&cause), of), told);
     }
+}
+
+/// `min.insync.replicas` is not reached by so many partitions of each of these topics.
+fn below(topics: &[&str], each: i32) -> Vec<Cause> {
+    let mut world = World::new(&[1, 2], &[1]);
+    world.min_insync(2).dead(2);
+    let topic = world.topic().clone();
+    for name in topics {
+        let mut many = topic.clone();
+        for index in 0..each {
+            many.partitions.insert(index, topic.partitions[&0].clone());
+        }
+        world.image.topics.insert(TopicName::new(name).unwrap(), many);
+    }
+    let facts = world.facts();
+    let all = |(name, topic): (&TopicName, &barnabas_types::TopicImage)| {
+        let name = name.clone();
+        let at = |partition| TopicPartition { topic: name.clone(), partition };
+        topic.partitions.keys().copied().map(at).collect::<Vec<_>>()
+    };
+    let causes = facts.image.topics.iter().flat_map(all);
+    causes.flat_map(|at| judge::partition(&facts, &at)).collect()
+}
+
+#[test]
+fn what_is_wrong_with_a_topic_is_told_once_and_what_is_left_out_is_counted() {
+    let told = in_order(below(&["a", "b"], 25));
+    let shown: Vec<(&str, usize)> =
+        told.iter().map(|cause| (cause.summary.as_str(), cause.partitions.len())).collect();
+    let refuses =
+        |of: &str| format!("{of} refuses acks=all: 1 of at least 2 replicas are in the ISR");
+    assert_eq!(
+        shown,
+        [
+            ("broker 2 is down", 51),
+            (&*refuses("a (25 partitions)"), 25),
+            (&*refuses("b (25 partitions)"), 25),
+            (&*refuses("t:0"), 1),
+        ]
+    );
+    assert_eq!(told[1].next.len(), 1, "{:?}", told[1]);
+
+    let names: Vec<String> = (0..120).map(|n| format!("many{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let causes = below(&names, 1);
+    let all = in_order(causes.clone()).len();
+    let facts = World::new(&[1], &[1]).facts();
+    let answer = message::response(&facts, "cluster".into(), "121 wrong".into(), causes, 0);
+    assert_eq!((all, answer.causes.len()), (122, message::CAUSES_MAX));
+    assert_eq!(answer.headline, "121 wrong; 22 more causes than the 100 below are left out");
+    let few = message::response(&facts, "cluster".into(), "wrong".into(), below(&[], 0), 0);
+    assert_eq!(few.headline, "wrong");
+}
+
+#[test]
+fn the_price_of_an_unclean_election_stays_with_its_partition() {
+    let mut world = World::new(&[1, 2], &[1, 2]);
+    world.dead(1).leaderless(&[1]);
+    let causes = world.causes();
+    let first = of(&causes, Kind::OnlyOutOfSyncAlive);
+    let mut second = first.clone();
+    second.summary = first.summary.replace("t:0", "t:1");
+    second.partitions = vec![TopicPartition { partition: 1, ..at() }];
+    assert!(first.summary.ends_with("(broker 1); out of sync, but alive: broker 2"), "{first:?}");
+    assert_eq!(in_order(vec![first.clone(), second]).len(), 2);
+}
+
+#[test]
+fn a_follower_that_is_slow_in_many_partitions_is_told_of_each_by_name_and_not_without_end() {
+    let mut world = World::new(&[1, 2], &[1, 2]);
+    out_of_isr(&mut world, 2);
+    world.replica(1).followers[0].log_end = Some(3);
+    let causes = world.causes();
+    let slow = of(&causes, Kind::SlowFollower);
+    assert!(slow.evidence[0].starts_with("t:0: broker 2 has everything to offset 3"), "{slow:#?}");
+    let elsewhere = |partition| {
+        let mut cause = slow.clone();
+        cause.evidence = slow
+            .evidence
+            .iter()
+            .map(|fact| fact.replace("t:0", &format!("t:{partition}")))
+            .collect();
+        cause.partitions = vec![TopicPartition { partition, ..at() }];
+        cause
+    };
+    let told = in_order((0..50).map(elsewhere).collect());
+    assert_eq!((told.len(), told[0].partitions.len(), told[0].evidence.len()), (1, 50, 21));
+    assert!(told[0].evidence[20].ends_with("more such facts are left out"), "{:?}", told[0]);
 }
