@@ -1,6 +1,6 @@
 //! Which pushed states are accepted (R4, R27), and the change of role that an accepted one brings.
 
-use barnabas_types::{Condition, Now, invariants};
+use barnabas_types::{Condition, LeaderEpoch, Now, Offset, invariants};
 
 use crate::effects::Effects;
 use crate::event::StatePush;
@@ -178,12 +178,23 @@ impl Replica {
         // The leaderless state was accepted here before anybody could elect this replica from it (R8).
         let known = self.accepted.as_ref().map(|known| &known.partition.state);
         if known.is_some_and(|s| s.leader.is_none() && !s.in_isr(self.me)) {
-            effects.led_uncleanly = Some(epoch_start);
+            effects.led_uncleanly = Some(self.common_at_least_to(leader_epoch, epoch_start));
         }
         let leader = Leader::new(now, self.me, &push.partition, epoch_start);
         self.change_role(RoleState::Leader(leader), push, effects);
         self.log.epochs.assign(leader_epoch, epoch_start);
         effects.assign_epoch = Some((leader_epoch, epoch_start));
+    }
+
+    /// Up to where (exclusive) this log, which ends at `end`, is sure to be that of the leaders before, when it leads in
+    /// `leader_epoch` without having been in the ISR. The end itself, if its newest epoch is the newest one that can have had a
+    /// leader: an epoch has one log, and this is its beginning. Otherwise the end may be a tail from which later leaders' logs parted,
+    /// and only what is committed here was theirs, too. That an unclean election before this one parted the logs below it is not
+    /// known here; that election was recorded by whom it made the leader.
+    fn common_at_least_to(&self, leader_epoch: LeaderEpoch, end: Offset) -> Offset {
+        // The epoch directly before had no leader: to lose the leader ended the one before that.
+        let is_newest = |latest: LeaderEpoch| latest.0 + 2 >= leader_epoch.0;
+        if self.log.epochs.latest().is_some_and(is_newest) { end } else { self.log.high_watermark }
     }
 
     /// R11: a change of role or epoch ends all waiters without success.

@@ -16,8 +16,9 @@ pub struct Effects {
     pub reset_to: Option<Offset>,
     /// 2. Persist that this leader epoch begins at this offset (at election, before the first append).
     pub assign_epoch: Option<(LeaderEpoch, Offset)>,
-    /// 2b. This replica leads without having been an ISR member: what was acknowledged from this offset on, its own LEO, may be
-    ///     lost (R8, R39). To be recorded.
+    /// 2b. This replica leads without having been an ISR member: what was acknowledged from this offset on may be lost (R8, R39).
+    ///     Its own LEO if its newest epoch is the newest that can have had a leader, otherwise its high watermark: its end may be a
+    ///     tail from which the others' logs parted. To be recorded.
     pub led_uncleanly: Option<Offset>,
     /// 3. Append: the producer's batches (stamped with base offset and epoch), or the fetched records as they are;
     ///    then step `Appended` or `AppendFailed`.

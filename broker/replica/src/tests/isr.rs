@@ -352,3 +352,16 @@ fn r39_a_replica_that_leads_without_having_been_a_member_says_so() {
     assert_eq!(led(&[2]), Some(Offset(7)));
     assert_eq!(led(&[1]), None);
 }
+
+#[test]
+fn r39_what_may_be_lost_begins_at_the_high_watermark_if_somebody_may_have_led_over_another_tail() {
+    let led = |epochs: &[(i32, i64)], leaderless: i32| {
+        let mut rig = Rig::new(LogState { high_watermark: Offset(4), ..log(7, epochs) });
+        rig.state(push(-1, leaderless, 9, &[2]));
+        rig.state(push(1, leaderless + 1, 10, &[1])).led_uncleanly
+    };
+    assert_eq!(led(&[(0, 0), (2, 6)], 3), Some(Offset(7)), "nobody led later than in epoch 2");
+    assert_eq!(led(&[(0, 0), (2, 6)], 4), Some(Offset(4)), "in epoch 3 another one may have led");
+    assert_eq!(led(&[(0, 0)], 2), Some(Offset(4)), "the tail may be one that was cut elsewhere");
+    assert_eq!(led(&[], 2), Some(Offset(4)), "without epochs nothing is known of the tail");
+}
