@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use barnabas_log::{Fetched, Log, LogError, Loss, LossCause};
 use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
-use barnabas_types::{Condition, Now, Offset};
+use barnabas_types::{Condition, LeaderEpochs, Now, Offset};
 use tokio::sync::oneshot;
 
 use super::aftermath::{Aftermath, FailureKind, LogFailure};
@@ -118,20 +118,23 @@ impl Inner {
         let mut effects = Effects::default();
         self.replica.step(now, event, &mut effects);
         if let Some(end) = effects.truncate_to {
+            let epochs = self.log.epochs().clone();
             let done = self.log.truncate_to(end);
-            let done = done.map(|loss| self.lost(hosted, loss, after));
+            let done = done.map(|loss| self.lost(hosted, loss, epochs, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some(start) = effects.reset_to {
+            let epochs = self.log.epochs().clone();
             let done = self.log.reset_to(start);
-            let done = done.map(|loss| self.lost(hosted, loss, after));
+            let done = done.map(|loss| self.lost(hosted, loss, epochs, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some(from) = effects.led_uncleanly {
             let cause = LossCause::UncleanElection;
-            let last_epoch = self.log.epochs().latest();
+            let epochs = self.log.epochs().clone();
+            let last_epoch = epochs.latest();
             let loss = Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch, cause };
-            self.lost(hosted, Some(loss), after);
+            self.lost(hosted, Some(loss), epochs, after);
         }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Err(error) = self.log.assign_epoch(epoch, start)
@@ -193,14 +196,21 @@ impl Inner {
         effects.fetch_reply
     }
 
-    /// Takes note of what the log dropped, with what is known of it now.
-    fn lost(&mut self, hosted: &Hosted, loss: Option<Loss>, after: &mut Aftermath) {
+    /// Takes note of what the log dropped, with what is known of it now; `epochs` are those of the log before that.
+    fn lost(
+        &mut self,
+        hosted: &Hosted,
+        loss: Option<Loss>,
+        epochs: LeaderEpochs,
+        after: &mut Aftermath,
+    ) {
         let Some(loss) = loss else { return };
         after.lost.push(Lost {
             partition: hosted.topic_partition.clone(),
             incarnation: hosted.incarnation,
             loss,
             leader_epoch: self.replica.leader_epoch(),
+            epochs: Some(epochs),
             high_watermark: Some(self.replica.high_watermark()),
             led: self.led,
         });
@@ -384,7 +394,8 @@ impl Inner {
                 target: "state_change", %topic, partition, %leader_epoch, %error,
                 "the log failed; the partition is fenced on this broker until it is opened again"
             );
-            self.lost(hosted, sync.flatten(), after);
+            let epochs = self.log.epochs().clone();
+            self.lost(hosted, sync.flatten(), epochs, after);
             let kind = if sync.is_some() { FailureKind::Sync } else { FailureKind::Files };
             after.failure = Some(LogFailure {
                 leader_epoch,

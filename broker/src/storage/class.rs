@@ -92,6 +92,9 @@ pub struct Part {
     pub to: Option<Offset>,
     /// What is below is gone for sure, exclusive.
     pub at_least_to: Offset,
+    /// Leader epoch of the last record below `at_least_to`; `None`: not known. Of an event of which nothing is known for sure, the
+    /// newest that is known.
+    pub last_epoch: Option<LeaderEpoch>,
     /// What it had been acknowledged at.
     pub class: Class,
     /// Why that is known, or not.
@@ -106,6 +109,7 @@ const COPIED: &str = "copied from a leader, and only that one knows what it ackn
 const RESTARTED: &str = "this process has not led the partition since it started: what was acknowledged before is not known";
 const LED_SINCE: &str =
     "this replica led and acknowledged none of it, but others may have led in between";
+const NOT_CUT: &str = "this replica led and acknowledged none of it, but others may have had it, and have committed it";
 const NO_MARK: &str = "the high watermark of this replica is not known";
 const OTHERS: &str = "what other replicas acknowledged is not known here";
 
@@ -114,7 +118,8 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     let loss = &lost.loss;
     let whole = |reason| {
         let (from, to, at_least_to) = (loss.from, loss.to, loss.at_least_to);
-        vec![Part { from, to, at_least_to, class: Class::Unknown, reason }]
+        let last_epoch = last_epoch(lost, from, at_least_to);
+        vec![Part { from, to, at_least_to, last_epoch, class: Class::Unknown, reason }]
     };
     if loss.cause == LossCause::UncleanElection {
         return whole(OTHERS);
@@ -125,8 +130,11 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     match lost.led {
         None => ends.push((None, Class::Unknown, RESTARTED)),
         Some(led) => {
-            // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none.
+            // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none. Only a cut
+            // proves that: a log that begins anew may have been committed and deleted elsewhere, and followers may have what a
+            // failed disk has not.
             let (rest, reason) = match lost.leader_epoch {
+                _ if loss.cause != LossCause::Truncated => (Class::Unknown, NOT_CUT),
                 Some(present) if present.0 <= led.epoch.0 + 1 => (Class::Never, NEVER),
                 _ => (Class::Unknown, LED_SINCE),
             };
@@ -151,7 +159,8 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
         }
         // Of an event of which nothing is known for sure it is the only thing to tell.
         let at_least_to = to.map_or(loss.at_least_to, |to| loss.at_least_to.min(to)).max(from);
-        found.push(Part { from, to, at_least_to, class, reason });
+        let last_epoch = last_epoch(lost, from, at_least_to);
+        found.push(Part { from, to, at_least_to, last_epoch, class, reason });
         match to {
             Some(to) => from = to,
             None => break,
@@ -160,9 +169,20 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     found
 }
 
+/// See [`Part::last_epoch`]. What a log says of all that it dropped is true of the last range alone, and only if its end is known.
+fn last_epoch(lost: &Lost, from: Offset, at_least_to: Offset) -> Option<LeaderEpoch> {
+    let loss = &lost.loss;
+    match &lost.epochs {
+        _ if at_least_to <= from => loss.last_epoch,
+        Some(epochs) => epochs.epoch_at(Offset(at_least_to.0 - 1)),
+        None => loss.last_epoch.filter(|_| loss.to == Some(at_least_to)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use barnabas_log::Loss;
+    use barnabas_types::{EpochStart, LeaderEpochs};
 
     use super::*;
     use crate::testing::{LIFE, tp};
@@ -172,25 +192,34 @@ mod tests {
         Led { from, acked_to, to, epoch: LeaderEpoch(epoch) }
     }
 
-    /// What becomes of `[from, to)` in leader epoch 5.
+    /// `[from, to)`, cut in leader epoch 5.
+    fn cut(from: i64, to: Option<i64>, mark: Option<i64>, led: Option<Led>) -> Lost {
+        let at_least_to = Offset(to.unwrap_or(from));
+        let (from, to) = (Offset(from), to.map(Offset));
+        let cause = LossCause::Truncated;
+        Lost {
+            partition: tp("t", 0),
+            incarnation: LIFE,
+            loss: Loss { from, to, at_least_to, bytes: 1, last_epoch: None, cause },
+            leader_epoch: Some(LeaderEpoch(5)),
+            epochs: None,
+            high_watermark: mark.map(Offset),
+            led,
+        }
+    }
+
+    /// What becomes of it.
     fn classes(
         from: i64,
         to: Option<i64>,
         mark: Option<i64>,
         led: Option<Led>,
     ) -> Vec<(i64, Option<i64>, Class)> {
-        let at_least_to = Offset(to.unwrap_or(from));
-        let (from, to) = (Offset(from), to.map(Offset));
-        let cause = LossCause::Truncated;
-        let lost = Lost {
-            partition: tp("t", 0),
-            incarnation: LIFE,
-            loss: Loss { from, to, at_least_to, bytes: 1, last_epoch: None, cause },
-            leader_epoch: Some(LeaderEpoch(5)),
-            high_watermark: mark.map(Offset),
-            led,
-        };
-        let parts = parts(&lost);
+        classes_of(&cut(from, to, mark, led))
+    }
+
+    fn classes_of(lost: &Lost) -> Vec<(i64, Option<i64>, Class)> {
+        let parts = parts(lost);
         assert!(parts.iter().all(|part| part.from <= part.at_least_to));
         parts.into_iter().map(|part| (part.from.0, part.to.map(|to| to.0), part.class)).collect()
     }
@@ -225,11 +254,34 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_disk_fails_tells_it_too() {
-        assert_eq!(
-            classes(5, Some(10), Some(4), Some(led(3, 8, None, 5))),
-            [(5, Some(8), One), (8, Some(10), Never)]
-        );
+    fn only_a_cut_by_the_next_leader_proves_that_nobody_acknowledged_it() {
+        let mut lost = cut(5, Some(10), Some(4), Some(led(3, 8, None, 5)));
+        assert_eq!(classes_of(&lost), [(5, Some(8), One), (8, Some(10), Never)]);
+        // Followers may have what a failed disk has not; whoever reset the log may have committed and deleted it.
+        for cause in [LossCause::FailedSync, LossCause::Reset, LossCause::Missing] {
+            lost.loss.cause = cause;
+            assert_eq!(classes_of(&lost), [(5, Some(8), One), (8, Some(10), Unknown)], "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn each_range_has_the_epoch_of_its_own_last_record_or_none() {
+        let mut lost = cut(2, Some(10), Some(4), Some(led(6, 8, Some(10), 4)));
+        lost.loss.last_epoch = Some(LeaderEpoch(4));
+        let epochs = |lost: &Lost| -> Vec<Option<i32>> {
+            parts(lost).iter().map(|part| part.last_epoch.map(|epoch| epoch.0)).collect()
+        };
+        assert_eq!(epochs(&lost), [None, None, None, Some(4)], "the log says it of the event");
+        let starts = [(1, 0), (2, 5), (4, 7)];
+        let start = |(epoch, start): (i32, i64)| EpochStart {
+            epoch: LeaderEpoch(epoch),
+            start_offset: Offset(start),
+        };
+        lost.epochs = Some(starts.map(start).into_iter().collect::<LeaderEpochs>());
+        assert_eq!(epochs(&lost), [Some(1), Some(2), Some(4), Some(4)]);
+        let mut lost = cut(2, None, Some(4), None);
+        (lost.loss.at_least_to, lost.loss.last_epoch) = (Offset(9), Some(LeaderEpoch(4)));
+        assert_eq!(epochs(&lost), [None, None], "there was more that could not be read");
     }
 
     #[test]

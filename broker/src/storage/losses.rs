@@ -9,7 +9,7 @@
 //! | `to` | end, exclusive; null: the bytes do not tell |
 //! | `at_least_to` | what is below is gone for sure, exclusive |
 //! | `bytes` | of segment files, in all ranges of the event; 0 if they were missing already |
-//! | `last_epoch` | newest leader epoch among the records of the event, null if unknown |
+//! | `last_epoch` | leader epoch of the last record, at `at_least_to` - 1; null if unknown. Of what only may be gone, the newest that is known |
 //! | `leader_epoch` | that of the replica when it was noticed, null before it knew one |
 //! | `high_watermark` | that of the replica at that moment, exclusive; null if unknown |
 //! | `class` | what they had been acknowledged at, see [`super::class`] |
@@ -20,7 +20,7 @@
 //! A loss says what *this replica* lost. Whether the cluster did is another matter: others may have the records.
 
 use barnabas_log::{Loss, LossCause};
-use barnabas_types::{Incarnation, LeaderEpoch, Offset, TopicPartition};
+use barnabas_types::{Incarnation, LeaderEpoch, LeaderEpochs, Offset, TopicPartition};
 use serde_json::{Value, json};
 
 use super::class::{Led, Part, parts};
@@ -37,6 +37,8 @@ pub struct Lost {
     pub loss: Loss,
     /// The replica's leader epoch.
     pub leader_epoch: Option<LeaderEpoch>,
+    /// The epochs of its log before it lost anything; `None`: not known any more.
+    pub epochs: Option<LeaderEpochs>,
     /// The replica's high watermark, exclusive.
     pub high_watermark: Option<Offset>,
     /// What this process acknowledged as the partition's leader; `None` if it has not led.
@@ -62,7 +64,7 @@ impl Lost {
             "to": part.to.map(|to| to.0),
             "at_least_to": part.at_least_to.0,
             "bytes": loss.bytes,
-            "last_epoch": loss.last_epoch.map(|epoch| epoch.0),
+            "last_epoch": part.last_epoch.map(|epoch| epoch.0),
             "leader_epoch": self.leader_epoch.map(|epoch| epoch.0),
             "high_watermark": self.high_watermark.map(|mark| mark.0),
             "class": part.class.name(),
@@ -85,7 +87,7 @@ impl Lost {
         tracing::warn!(
             target: "state_change", %topic, partition,
             leader_epoch = self.leader_epoch.map_or(-1, |epoch| epoch.0),
-            last_epoch = loss.last_epoch.map_or(-1, |epoch| epoch.0),
+            last_epoch = part.last_epoch.map_or(-1, |epoch| epoch.0),
             from = %part.from, to = part.to.map_or(-1, |to| to.0), at_least_to = %part.at_least_to,
             bytes = loss.bytes, cause = cause(&loss.cause), class = part.class.name(),
             detail = detail(&loss.cause).unwrap_or_default(), "{said}"
@@ -138,6 +140,7 @@ mod tests {
                 cause: LossCause::Truncated,
             },
             leader_epoch: Some(LeaderEpoch(5)),
+            epochs: None,
             high_watermark: Some(Offset(20)),
             led: None,
         };

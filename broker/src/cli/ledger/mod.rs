@@ -16,7 +16,7 @@ pub(super) enum LedgerVerb {
     /// List what the logs of all brokers dropped: offsets, epochs, cause, and what the records had been acknowledged at.
     List(LedgerArgs),
     /// Compare that with the logs of the present leaders: what a replica lost, the cluster may still have.
-    /// Exit code 1: records are gone that were acknowledged, or may have been.
+    /// Exit code 1: records are gone that were acknowledged, or may have been, or nobody can tell.
     Verify(LedgerArgs),
 }
 

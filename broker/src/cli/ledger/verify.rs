@@ -1,8 +1,8 @@
 //! `barnabas ledger verify`: whether the present leaders have what replicas lost.
 //!
 //! In two logs, the same offset in the same leader epoch is the same record, and so is everything before it. So the end of an
-//! epoch in the leader's log (OffsetForLeaderEpoch), set beside the newest epoch among the lost records, tells how much of them
-//! the leader has; no record is read.
+//! epoch in the leader's log (OffsetForLeaderEpoch), set beside the epoch of the last lost record, tells how much of them the leader
+//! has; no record is read. What only may be lost is shown, too: nobody can tell of it, and that is no "all is well".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,9 @@ use super::{LedgerArgs, row};
 const VERSION: i16 = 3;
 /// Epochs that are asked about in one request.
 const ASKED_MAX: usize = 500;
+
+/// Why an entry that names no lost record for sure is not judged.
+const MAY_BE: &str = "it says from where on records may be lost, not which ones there were";
 
 const COLUMNS: [&str; 10] =
     ["time", "broker", "topic", "partition", "from", "to", "epoch", "class", "verdict", "why"];
@@ -68,29 +71,24 @@ pub(super) fn verify(args: &LedgerArgs) -> Result<(), CliError> {
     let losses = args.losses()?;
     let sure: Vec<&Loss> = losses.iter().filter(|loss| is_sure(loss)).collect();
     let logs = Logs::ask(&args.asking, &sure)?;
-    let (mut rows, mut gone) = (Vec::new(), 0);
-    for loss in &sure {
+    let (mut rows, mut verdicts) = (Vec::new(), Vec::new());
+    for loss in &losses {
         let (verdict, why) = match logs.of(loss) {
+            _ if !is_sure(loss) => (Verdict::CannotTell, MAY_BE.to_owned()),
             Ok(has) => judge(loss, has),
             Err(why) => (Verdict::CannotTell, why),
         };
-        gone += usize::from(verdict == Verdict::Gone && loss.class != "never acked");
         let mut row = row(loss);
         row["verdict"] = json!(verdict.name());
         row["why"] = json!(why);
         rows.push(row);
+        verdicts.push((loss.class.as_str(), verdict));
     }
-    show(args.asking.json, &rows, losses.len() - sure.len());
-    if gone > 0 {
-        let ranges = counted(i64::try_from(gone).unwrap_or(i64::MAX), "range");
-        return Err(CliError::Refused(format!(
-            "{ranges} of records are gone that were acknowledged, or may have been"
-        )));
-    }
-    Ok(())
+    show(args.asking.json, &rows);
+    summary(&verdicts)
 }
 
-fn show(as_json: bool, rows: &[Value], unsure: usize) {
+fn show(as_json: bool, rows: &[Value]) {
     if as_json {
         print_json(&Value::Array(rows.to_vec()));
     } else if rows.is_empty() {
@@ -98,12 +96,32 @@ fn show(as_json: bool, rows: &[Value], unsure: usize) {
     } else {
         say!("{}", table(&COLUMNS, rows).trim_end());
     }
-    if unsure > 0 {
-        let losses = counted(i64::try_from(unsure).unwrap_or(i64::MAX), "more entry");
-        eprintln!(
-            "barnabas: {losses} of the ledger only may have cost records, and cannot be compared; `ledger list` shows all"
-        );
+}
+
+/// What comes of the classes and verdicts. What nobody ever acknowledged may be gone.
+///
+/// # Errors
+/// Something is gone, or nobody can tell.
+fn summary(verdicts: &[(&str, Verdict)]) -> Result<(), CliError> {
+    let count = |of: Verdict| {
+        let found = verdicts.iter().filter(|(class, is)| *class != "never acked" && *is == of);
+        i64::try_from(found.count()).unwrap_or(i64::MAX)
+    };
+    let (gone, open) = (count(Verdict::Gone), count(Verdict::CannotTell));
+    let mut said = Vec::new();
+    if gone > 0 {
+        said.push(format!(
+            "gone: {} of records that were acknowledged, or may have been",
+            counted(gone, "range")
+        ));
     }
+    if open > 0 {
+        said.push(format!(
+            "cannot tell of {}; the column `why` says what is in the way, and `--since` leaves out what was looked into",
+            counted(open, "range")
+        ));
+    }
+    if said.is_empty() { Ok(()) } else { Err(CliError::Refused(said.join("; "))) }
 }
 
 /// Whether a loss names records that the replica had and has no more.
@@ -133,10 +151,12 @@ fn judge(loss: &Loss, has: Has) -> (Verdict, String) {
         }
         // Up to there they are the same ones, or of an older epoch that the leader may have from elsewhere.
         Some((_, has_to)) if has_to < end => (Verdict::Gone, format!("from {has_to} on")),
-        Some((epoch, has_to)) => (
-            Verdict::CannotTell,
+        // Another epoch at the same offset is another record. Those before it may be the same ones.
+        Some((epoch, _)) => (
+            Verdict::Gone,
             format!(
-                "the leader has records there of epoch {epoch}, up to {has_to}, and none of epoch {last_epoch}"
+                "the leader's record at {} is of epoch {epoch} or older, and the lost one of {last_epoch}",
+                end - 1
             ),
         ),
     }
@@ -288,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn another_epoch_is_another_record_unless_it_is_older() {
+    fn another_epoch_is_another_record_also_an_older_one() {
         let lost = loss(10, 20, Some(4));
         assert_eq!(verdict(&lost, 0, Some((3, 10))), Verdict::Gone, "the next epoch begins there");
         assert_eq!(verdict(&lost, 0, Some((3, 15))), Verdict::Gone, "from there on");
-        assert_eq!(verdict(&lost, 0, Some((3, 25))), Verdict::CannotTell);
+        assert_eq!(verdict(&lost, 0, Some((3, 25))), Verdict::Gone, "an out-of-sync replica leads");
         assert_eq!(verdict(&lost, 0, None), Verdict::Gone);
     }
 
@@ -303,5 +323,19 @@ mod tests {
         assert_eq!(verdict(&lost, 15, Some((4, 20))), Verdict::StillThere);
         assert_eq!(verdict(&loss(10, 20, None), 0, Some((9, 40))), Verdict::CannotTell);
         assert!(is_sure(&lost) && !is_sure(&loss(10, 10, None)));
+    }
+
+    #[test]
+    fn all_is_well_only_if_nothing_acknowledged_is_gone_and_nothing_is_open() {
+        let said = |verdicts: &[(&str, Verdict)]| summary(verdicts).err().map(|e| e.to_string());
+        assert_eq!(said(&[]), None);
+        let never = |verdict| ("never acked", verdict);
+        let well =
+            [never(Verdict::Gone), never(Verdict::CannotTell), ("acks=all", Verdict::StillThere)];
+        assert_eq!(said(&well), None);
+        assert!(said(&[("acks=1", Verdict::Gone)]).unwrap().contains("gone: 1 range "));
+        // Such as an unclean election, before the members that it passed over are back.
+        let open = said(&[("unknown", Verdict::CannotTell), ("acks=all", Verdict::CannotTell)]);
+        assert!(open.unwrap().contains("cannot tell of 2 ranges"));
     }
 }

@@ -88,6 +88,8 @@ impl Agent {
                 incarnation,
                 loss,
                 leader_epoch: Some(leader_epoch),
+                // Those of what is gone are cut already.
+                epochs: None,
                 high_watermark,
                 led: None,
             };
