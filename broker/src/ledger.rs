@@ -5,30 +5,40 @@ use std::sync::Arc;
 
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use crate::journal::{Entry, Journal, Kind, Origin, Place};
 
 /// Most losses of one page.
 const PAGE_MAX: usize = 1_000;
+/// Most who read the ledger of one broker at once.
+const READERS_MAX: usize = 16;
 
 /// What this broker has of the ledger: all of it, but for the last moments.
 #[derive(Debug)]
 pub struct Ledger {
     me: BrokerId,
     journal: Arc<Journal>,
+    /// Places for those who read it.
+    readers: Semaphore,
 }
 
 impl Ledger {
     /// The losses in `journal`.
     #[must_use]
     pub fn new(me: BrokerId, journal: Arc<Journal>) -> Self {
-        Self { me, journal }
+        Self { me, journal, readers: Semaphore::new(READERS_MAX) }
     }
 }
 
 impl barnabas_controller::Ledger for Ledger {
     fn list(&self, request: &v1::ListLossesRequest) -> Result<v1::ListLossesResponse, Status> {
+        let Ok(_place) = self.readers.try_acquire() else {
+            return Err(Status::resource_exhausted(format!(
+                "{READERS_MAX} read the ledger here already; ask another broker"
+            )));
+        };
         let after = request.after.as_ref().map(place).transpose()?;
         let wanted = |entry: &Entry| {
             let topic = entry.body["topic"].as_str();
@@ -142,6 +152,10 @@ mod tests {
         assert!(ledger.list(&later).unwrap().losses.is_empty());
         request.after = Some(v1::LossPlace { origin: "nobody".into(), ..Default::default() });
         assert!(ledger.list(&request).is_err());
+        let places = ledger.readers.try_acquire_many(u32::try_from(READERS_MAX).unwrap()).unwrap();
+        assert_eq!(ledger.list(&even).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        drop(places);
+        assert!(ledger.list(&even).is_ok());
     }
 
     #[test]

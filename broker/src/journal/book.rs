@@ -3,8 +3,13 @@
 //! Entries come in series, one a kind and an origin, each in ascending order of sequences. A broker has a series up to its last
 //! sequence; what is missing below (a file was rotated before anybody asked, a line was damaged) stays missing and is counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
 
+use barnabas_types::{BrokerId, DirectoryId};
+
+use super::Place;
 use super::entry::{Kept, Kind, Mark, Origin};
 
 /// Most series: brokers that are or were there, each new log directory counting as another one, times two kinds.
@@ -19,6 +24,10 @@ const GAP_MAX: u64 = 1 << 20;
 pub(super) struct Book {
     me: Origin,
     series: BTreeMap<(Kind, Origin), Series>,
+    /// All entries by time: whoever reads a page of them holds up nobody who adds one.
+    order: BTreeMap<Kind, BTreeSet<Place>>,
+    /// How many entries there are by the class that their bodies name.
+    classes: BTreeMap<(Kind, Arc<str>), u64>,
     /// Own sequences that others have seen, if they are above what is here.
     seen: BTreeMap<Kind, u64>,
     bytes: usize,
@@ -55,7 +64,15 @@ impl Admission {
 
 impl Book {
     pub(super) fn new(me: Origin) -> Self {
-        Self { me, series: BTreeMap::new(), seen: BTreeMap::new(), bytes: 0, bytes_max: BYTES_MAX }
+        Self {
+            me,
+            series: BTreeMap::new(),
+            order: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            bytes: 0,
+            bytes_max: BYTES_MAX,
+        }
     }
 
     /// The number of this broker's next entry.
@@ -119,6 +136,10 @@ impl Book {
         series.last = entry.sequence;
         series.bytes += entry.bytes();
         self.bytes += entry.bytes();
+        self.order.entry(entry.kind).or_default().insert(Place::of(&entry));
+        if let Some(class) = &entry.class {
+            *self.classes.entry((entry.kind, class.clone())).or_default() += 1;
+        }
         series.entries.push_back(entry);
         while self.bytes > self.bytes_max {
             let Some(longest) = self.series.values_mut().max_by_key(|series| series.bytes) else {
@@ -127,6 +148,18 @@ impl Book {
             let Some(oldest) = longest.entries.pop_front() else { break };
             longest.bytes -= oldest.bytes();
             self.bytes -= oldest.bytes();
+            if let Some(order) = self.order.get_mut(&oldest.kind) {
+                order.remove(&Place::of(&oldest));
+            }
+            if let Some(class) = oldest.class {
+                let key = (oldest.kind, class);
+                let left = self.classes.get(&key).map_or(0, |count| count.saturating_sub(1));
+                if left == 0 {
+                    self.classes.remove(&key);
+                } else {
+                    self.classes.insert(key, left);
+                }
+            }
         }
         true
     }
@@ -142,10 +175,20 @@ impl Book {
     }
 
     /// What somebody lacks who has everything up to `marks`: of each series the oldest first, and not more than `bytes_max`
-    /// bytes in all, but for one entry.
-    pub(super) fn after(&self, marks: &[Mark], bytes_max: usize) -> Vec<Kept> {
+    /// bytes in all, but for one entry. The first series is the one behind `last`: what the asker refuses, and so lacks for ever,
+    /// must not keep the others from it.
+    pub(super) fn after(
+        &self,
+        marks: &[Mark],
+        bytes_max: usize,
+        last: Option<(Kind, Origin)>,
+    ) -> Vec<Kept> {
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for (key, series) in &self.series {
+        let bound = |bound: fn((Kind, Origin)) -> Bound<(Kind, Origin)>| last.map(bound);
+        let behind = bound(Bound::Excluded).unwrap_or(Bound::Unbounded);
+        let behind = self.series.range((behind, Bound::Unbounded));
+        let before = last.map(|last| self.series.range(..=last));
+        for (key, series) in behind.chain(before.into_iter().flatten()) {
             let from = above(series, has(marks, key));
             for entry in series.entries.range(from..) {
                 if bytes + entry.bytes() > bytes_max && !found.is_empty() {
@@ -167,22 +210,44 @@ impl Book {
         own.into_iter().any(|(key, series)| above(series, has(marks, &key)) < series.entries.len())
     }
 
-    /// Entries of a kind in the order of times, origins, sequences.
-    pub(super) fn in_order(&self, kind: Kind) -> Vec<&Kept> {
-        let mut found: Vec<&Kept> = self.of(kind).flat_map(|series| &series.entries).collect();
-        found.sort_by_key(|entry| (entry.time_ms, entry.origin, entry.sequence));
+    /// The newest `n` entries of a kind, in order.
+    pub(super) fn last(&self, kind: Kind, n: usize) -> Vec<Kept> {
+        let newest = self.order.get(&kind).into_iter().flat_map(|order| order.iter().rev());
+        let mut found: Vec<Kept> =
+            newest.take(n).filter_map(|place| self.at(kind, place)).cloned().collect();
+        found.reverse();
         found
+    }
+
+    /// The first `max` entries of a kind from a time on (inclusive) and after a place, in order.
+    pub(super) fn page(
+        &self,
+        kind: Kind,
+        since_ms: i64,
+        after: Option<&Place>,
+        max: usize,
+    ) -> Vec<Kept> {
+        let origin = Origin { broker: BrokerId(i32::MIN), directory: DirectoryId([0; 16]) };
+        let since = Place { time_ms: since_ms, origin, sequence: 0 };
+        let from = match after {
+            Some(after) if *after >= since => Bound::Excluded(after),
+            _ => Bound::Included(&since),
+        };
+        let Some(order) = self.order.get(&kind) else { return Vec::new() };
+        let places = order.range::<Place, _>((from, Bound::Unbounded)).take(max);
+        places.filter_map(|place| self.at(kind, place)).cloned().collect()
+    }
+
+    fn at(&self, kind: Kind, place: &Place) -> Option<&Kept> {
+        let entries = &self.series.get(&(kind, place.origin))?.entries;
+        let index = entries.binary_search_by_key(&place.sequence, |entry| entry.sequence).ok()?;
+        entries.get(index)
     }
 
     /// How many entries of a kind there are by the class that their bodies name; those without one are left out.
     pub(super) fn classes(&self, kind: Kind) -> BTreeMap<String, u64> {
-        let mut counts = BTreeMap::new();
-        let classes =
-            self.of(kind).flat_map(|series| &series.entries).filter_map(|e| e.class.as_ref());
-        for class in classes {
-            *counts.entry(class.to_string()).or_default() += 1;
-        }
-        counts
+        let of_kind = self.classes.iter().filter(|((of, _), _)| *of == kind);
+        of_kind.map(|((_, class), count)| (class.to_string(), *count)).collect()
     }
 
     /// Entries of a kind that are known to have been made and are not here.
@@ -230,13 +295,13 @@ mod tests {
         fill(&mut one, 1, 1..=3);
         fill(&mut one, 3, [1]);
         fill(&mut two, 2, 1..=2);
-        let sent = one.after(&two.marks(), BYTES_MAX);
+        let sent = one.after(&two.marks(), BYTES_MAX, None);
         assert_eq!(numbers(&sent), [(1, 1), (1, 2), (1, 3), (3, 1)]);
         let admission = two.admit(sent.clone());
         assert_eq!((admission.new.len(), admission.known, admission.refused), (4, 0, None));
         admission.new.into_iter().for_each(|entry| assert!(two.insert(entry)));
         assert_eq!(two.admit(sent).known, 4);
-        assert_eq!(one.after(&two.marks(), BYTES_MAX), []);
+        assert_eq!(one.after(&two.marks(), BYTES_MAX, None), []);
         assert!(!one.has_own_after(&two.marks()));
         fill(&mut one, 3, [2]);
         assert!(!one.has_own_after(&two.marks()), "it is another one's");
@@ -253,7 +318,7 @@ mod tests {
         fill(&mut one, 1, 1..=10);
         let mut rounds = 0;
         loop {
-            let sent = one.after(&two.marks(), 3 * kept(1, 1).bytes());
+            let sent = one.after(&two.marks(), 3 * kept(1, 1).bytes(), None);
             if sent.is_empty() {
                 break;
             }
@@ -262,7 +327,24 @@ mod tests {
             rounds += 1;
         }
         assert_eq!((rounds, two.marks()[0].sequence, two.missing(Kind::Loss)), (4, 10, 0));
-        assert_eq!(one.after(&[], 1).len(), 1, "one that is too large for any answer goes alone");
+        assert_eq!(
+            one.after(&[], 1, None).len(),
+            1,
+            "one that is too large for any answer goes alone"
+        );
+    }
+
+    #[test]
+    fn a_series_that_is_refused_keeps_no_other_from_the_asker() {
+        let mut one = book(1);
+        fill(&mut one, 2, 1..=10);
+        fill(&mut one, 3, [1]);
+        let bytes = 3 * kept(1, 1).bytes();
+        let first = one.after(&[], bytes, None);
+        assert_eq!(numbers(&first), [(2, 1), (2, 2), (2, 3)]);
+        let last = first.last().map(|entry| (entry.kind, entry.origin));
+        assert_eq!(numbers(&one.after(&[], bytes, last)), [(3, 1), (2, 1), (2, 2)]);
+        assert_eq!(numbers(&one.after(&[], bytes, Some((Kind::Loss, origin(3))))).len(), 3);
     }
 
     #[test]
@@ -299,10 +381,13 @@ mod tests {
         book.bytes_max = 10 * kept(1, 1).bytes();
         fill(&mut book, 2, 1..=3);
         fill(&mut book, 3, 1..=20);
-        let held: Vec<_> = book.in_order(Kind::Loss).into_iter().cloned().collect();
+        let held = book.last(Kind::Loss, usize::MAX);
         assert!(held.len() <= 10 && book.bytes <= book.bytes_max);
         assert_eq!(held.iter().filter(|entry| entry.origin == origin(2)).count(), 3);
         assert_eq!(held.last().unwrap().sequence, 20);
+        let counted = book.classes(Kind::Loss)["acks=1"];
+        assert_eq!(counted, held.len() as u64, "what was dropped is not counted");
+        assert_eq!(book.page(Kind::Loss, 0, None, usize::MAX), held);
         assert_eq!(book.next(Kind::Loss), 1);
         assert_eq!(book.marks()[1].sequence, 20, "what was dropped is not asked for again");
     }
@@ -328,9 +413,10 @@ mod tests {
         let mut book = book(1);
         fill(&mut book, 2, [1, 3]);
         fill(&mut book, 1, [1, 2]);
-        let order: Vec<_> = book.in_order(Kind::Loss).into_iter().cloned().collect();
+        let order = book.last(Kind::Loss, 9);
         assert_eq!(numbers(&order), [(1, 1), (2, 1), (1, 2), (2, 3)]);
         assert_eq!(book.classes(Kind::Loss), BTreeMap::from([("acks=1".to_owned(), 4)]));
-        assert!(book.in_order(Kind::Failover).is_empty());
+        assert_eq!(numbers(&book.last(Kind::Loss, 2)), [(1, 2), (2, 3)]);
+        assert!(book.last(Kind::Failover, 9).is_empty());
     }
 }

@@ -7,6 +7,8 @@ use barnabas_proto::v1;
 use barnabas_types::{BrokerId, DirectoryId};
 use serde_json::Value;
 
+use super::Place;
+
 /// Largest body of an entry, as JSON text.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
 /// Largest sequence: what JSON's readers hold exactly.
@@ -39,12 +41,13 @@ impl Kind {
     }
 }
 
-/// Who made an entry: a broker as long as it has its log directory. Wiped, it is another one, and counts from 1 again.
+/// Who made an entry: a broker as long as it has its log directories. Wiped, or without one of them, it is another one, and counts
+/// from 1 again: the missing one may hold numbers that others have seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// Which broker.
     pub broker: BrokerId,
-    /// Its first log directory that was online at the start.
+    /// Its log directories that were online at the start, by a name that is the id of a single one.
     pub directory: DirectoryId,
 }
 
@@ -98,7 +101,7 @@ pub(super) struct Kept {
 impl Kept {
     /// What is counted for it against the bounds of memory.
     pub(super) fn bytes(&self) -> usize {
-        self.body.len() + size_of::<Self>()
+        self.body.len() + size_of::<Self>() + size_of::<Place>()
     }
 
     /// Its line in a file, with the end of the line.

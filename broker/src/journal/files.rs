@@ -211,7 +211,7 @@ mod tests {
 
     fn held(storage: &Storage, me: Origin) -> Vec<(i32, u64)> {
         let book = load(storage, me);
-        let entries = book.in_order(Kind::Loss);
+        let entries = book.last(Kind::Loss, usize::MAX);
         entries.iter().map(|entry| (entry.origin.broker.0, entry.sequence)).collect()
     }
 
@@ -246,7 +246,7 @@ mod tests {
         write(&disk.storage, None, &[kept(1, 3)]);
         assert_eq!(held(&disk.storage, origin(1)), [(1, 1), (1, 2), (1, 3)]);
         let book = load(&disk.storage, origin(1));
-        assert_eq!(book.in_order(Kind::Loss)[1].entry().body["topic"], "u");
+        assert_eq!(book.last(Kind::Loss, 9)[1].entry().body["topic"], "u");
     }
 
     #[test]

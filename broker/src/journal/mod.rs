@@ -29,10 +29,12 @@ use entry::{Kept, Mark, read_message, text_of};
 use crate::clock::unix_ms;
 use crate::storage::Storage;
 
-/// Own entries that wait to be written. Beyond it they are counted, and their number is an entry.
+/// Own entries that wait to be written. Beyond it losses are counted, and their number is an entry.
 const QUEUE_MAX: usize = 4096;
 /// Answers of other brokers that wait to be written; each broker that is asked has one on its way.
 const INCOMING_MAX: usize = 256;
+/// Entries that a reader takes while it holds up the others.
+const READ_AT_ONCE_MAX: usize = 512;
 /// Text that is written at once.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// How long a write that failed (a full disk) waits for the next attempt.
@@ -53,8 +55,10 @@ struct State {
     /// `None` until the files are read.
     book: Option<Book>,
     queue: VecDeque<Queued>,
-    /// Own entries that found no room.
+    /// Own losses that found no room.
     overflown: u64,
+    /// The last series that an answer to another broker had something of.
+    answered: Option<(Kind, Origin)>,
     incoming: VecDeque<Incoming>,
     stopped: bool,
     /// Own entries that are durable, of this run.
@@ -85,8 +89,15 @@ struct Taken {
     refused: Option<(usize, &'static str)>,
 }
 
+impl State {
+    /// Whether something of this broker's own waits to be written.
+    fn has_own(&self) -> bool {
+        !self.queue.is_empty() || self.overflown > 0
+    }
+}
+
 /// Where a page of entries begins: after this one.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     /// [`Entry::time_ms`].
     pub time_ms: i64,
@@ -94,6 +105,12 @@ pub struct Place {
     pub origin: Origin,
     /// [`Entry::sequence`].
     pub sequence: u64,
+}
+
+impl Place {
+    fn of(entry: &Kept) -> Self {
+        Self { time_ms: entry.time_ms, origin: entry.origin, sequence: entry.sequence }
+    }
 }
 
 impl Default for Journal {
@@ -116,8 +133,12 @@ impl Journal {
         let mut state = self.lock();
         if state.queue.len() < QUEUE_MAX {
             state.queue.push_back(Queued { kind, time_ms: unix_ms(), body, class });
-        } else {
+        } else if kind == Kind::Loss {
             state.overflown += 1;
+        } else {
+            drop(state);
+            tracing::error!(kind = kind.name(), %body, "an entry of the journal found no room: too many wait to be written");
+            return;
         }
         drop(state);
         self.wake.notify_all();
@@ -126,11 +147,7 @@ impl Journal {
     /// The newest `n` entries of a kind, of all brokers, in the order of their times.
     #[must_use]
     pub fn last(&self, kind: Kind, n: usize) -> Vec<Entry> {
-        let kept: Vec<Kept> = {
-            let state = self.lock();
-            let found = state.book.as_ref().map(|book| book.in_order(kind)).unwrap_or_default();
-            found[found.len().saturating_sub(n)..].iter().copied().cloned().collect()
-        };
+        let kept = self.lock().book.as_ref().map(|book| book.last(kind, n)).unwrap_or_default();
         kept.iter().map(Kept::entry).collect()
     }
 
@@ -145,24 +162,19 @@ impl Journal {
         max: usize,
         wanted: impl Fn(&Entry) -> bool,
     ) -> (Vec<Entry>, bool) {
-        let kept: Vec<Kept> = {
-            let state = self.lock();
-            let found = state.book.as_ref().map(|book| book.in_order(kind)).unwrap_or_default();
-            let place = |kept: &Kept| Place {
-                time_ms: kept.time_ms,
-                origin: kept.origin,
-                sequence: kept.sequence,
-            };
-            let from = found.partition_point(|kept| {
-                kept.time_ms < since_ms || after.is_some_and(|after| place(kept) <= *after)
-            });
-            found[from..].iter().copied().cloned().collect()
-        };
-        let mut page: Vec<Entry> =
-            kept.iter().map(Kept::entry).filter(|entry| wanted(entry)).take(max + 1).collect();
-        let more = page.len() > max;
-        page.truncate(max);
-        (page, more)
+        let (mut page, mut after) = (Vec::new(), after.copied());
+        loop {
+            let read = |book: &Book| book.page(kind, since_ms, after.as_ref(), READ_AT_ONCE_MAX);
+            let kept = self.lock().book.as_ref().map(read).unwrap_or_default();
+            let Some(last) = kept.last() else { return (page, false) };
+            after = Some(Place::of(last));
+            for entry in kept.iter().map(Kept::entry).filter(&wanted) {
+                if page.len() == max {
+                    return (page, true);
+                }
+                page.push(entry);
+            }
+        }
     }
 
     /// How many entries of a kind there are, by the `class` in their bodies.
@@ -216,7 +228,7 @@ impl Journal {
         let mut state = self.lock();
         state.stopped = true;
         self.wake.notify_all();
-        while !state.queue.is_empty() {
+        while state.has_own() {
             let waited = self.wake.wait_timeout(state, STOP_PATIENCE);
             let (woken, late) = waited.unwrap_or_else(PoisonError::into_inner);
             state = woken;
@@ -237,7 +249,7 @@ impl Journal {
         self.changed.send_modify(|version| *version += 1);
         let mut refused = false;
         loop {
-            if !state.queue.is_empty() {
+            if state.has_own() {
                 drop(state);
                 let written = self.write_own(storage, me);
                 state = self.lock();
@@ -262,7 +274,7 @@ impl Journal {
                 // Who asked may have gone.
                 let _ = incoming.tell.send(taken);
                 state = self.lock();
-            } else if state.queue.is_empty() {
+            } else if !state.has_own() {
                 if state.stopped {
                     return;
                 }
@@ -275,10 +287,9 @@ impl Journal {
     fn write_own(&self, storage: &Storage, me: Origin) -> io::Result<()> {
         let (entries, taken, overflown) = {
             let state = self.lock();
-            let (Some(book), Some(first)) = (&state.book, state.queue.front()) else {
-                return Ok(());
-            };
-            let kind = first.kind;
+            let Some(book) = &state.book else { return Ok(()) };
+            // Losses that found no room are told even if none comes after them.
+            let kind = state.queue.front().map_or(Kind::Loss, |first| first.kind);
             let mut bytes = 0;
             let batch = state.queue.iter().take_while(|queued| {
                 bytes += queued.body.len();

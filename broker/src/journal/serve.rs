@@ -50,10 +50,13 @@ impl Journal {
 
     fn lacking(&self, marks: &[Mark]) -> Vec<v1::JournalEntry> {
         let found = {
-            let mut state = self.lock();
+            let state = &mut *self.lock();
             let Some(book) = &mut state.book else { return Vec::new() };
             marks.iter().for_each(|mark| book.heard(*mark));
-            book.after(marks, ANSWER_BYTES_MAX)
+            let found = book.after(marks, ANSWER_BYTES_MAX, state.answered);
+            state.answered =
+                found.last().map(|entry| (entry.kind, entry.origin)).or(state.answered);
+            found
         };
         found.iter().map(super::Kept::message).collect()
     }

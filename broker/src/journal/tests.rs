@@ -1,8 +1,10 @@
 //! The journal over files, and two of them that read one another.
 
 use std::fs;
+use std::time::Instant;
 
 use rustix::io::Errno;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::entry::tests::{kept, origin};
@@ -36,13 +38,19 @@ async fn until(journal: &Journal, what: impl Fn(&Journal) -> bool) {
 async fn entries_are_shown_once_durable_and_are_there_after_a_restart() {
     let (refusals, files) = Refusals::disk();
     let disk = Disk::on(files);
-    refusals.set(|_| Some(Errno::NOSPC));
+    let tried = Arc::new(Notify::new());
+    let noted = tried.clone();
+    refusals.set(move |_| {
+        noted.notify_one();
+        Some(Errno::NOSPC)
+    });
     let (first, thread) = journal(&disk, 1);
     first.add(Kind::Loss, json!({ "n": 1 }));
     first.add(Kind::Failover, json!({ "n": 2 }));
     first.add(Kind::Loss, json!({ "n": 3 }));
     first.add(Kind::Loss, json!("no object"));
-    assert_eq!(bodies(&first), [0; 0], "the disk refuses");
+    timeout(SOON, tried.notified()).await.expect("it is tried");
+    assert_eq!((bodies(&first), first.written()), (vec![], 0), "the disk refuses");
     refusals.lift();
     until(&first, |journal| journal.written() == 3).await;
     assert_eq!(bodies(&first), [1, 3]);
@@ -66,6 +74,39 @@ async fn what_does_not_fit_into_the_queue_is_counted() {
     until(&journal, |journal| journal.written() == QUEUE_MAX as u64).await;
     let last = journal.last(Kind::Loss, 1);
     assert_eq!((&last[0].body["cause"], &last[0].body["records"]), (&json!("overflow"), &json!(5)));
+}
+
+#[tokio::test]
+async fn losses_without_room_are_told_though_none_comes_after_and_failovers_are_no_losses() {
+    let disk = Disk::new();
+    let journal = Arc::new(Journal::default());
+    (0..QUEUE_MAX).for_each(|n| journal.add(Kind::Failover, json!({ "n": n })));
+    (0..3).for_each(|n| journal.add(Kind::Loss, json!({ "n": n })));
+    (0..2).for_each(|n| journal.add(Kind::Failover, json!({ "n": n })));
+    let _thread = journal.start(disk.storage.clone(), origin(1)).unwrap();
+    until(&journal, |journal| !journal.last(Kind::Loss, 1).is_empty()).await;
+    let told = journal.last(Kind::Loss, 9);
+    assert_eq!((told.len(), &told[0].body["records"]), (1, &json!(3)));
+    assert_eq!(journal.written(), QUEUE_MAX as u64);
+}
+
+#[tokio::test]
+async fn answers_take_turns_between_the_series() {
+    let disk = Disk::new();
+    let (journal, _) = journal(&disk, 1);
+    until(&journal, |journal| journal.marks().is_some()).await;
+    let large = |sequence| {
+        let body = json!({ "n": sequence, "pad": "x".repeat(60_000) }).to_string();
+        v1::JournalEntry { body, ..kept(2, sequence).message() }
+    };
+    journal.take((1..=40).map(large).chain([kept(3, 1).message()]).collect()).await.unwrap();
+    // Somebody who refuses what broker 2 made asks again without having got further.
+    let request = v1::ReadJournalRequest { after: Vec::new(), wait_ms: 0 };
+    let of_two = origin(2).to_string();
+    let first = journal.read(&request).await.unwrap().entries;
+    assert!(first.iter().all(|entry| entry.origin == of_two));
+    let second = journal.read(&request).await.unwrap().entries;
+    assert_eq!((&second[0].origin, &second[1].origin), (&origin(3).to_string(), &of_two));
 }
 
 /// One round of what `pull.rs` does over the network.
@@ -108,14 +149,16 @@ async fn an_entry_of_another_waits_for_the_end_of_the_wait() {
     let disk = Disk::new();
     let (journal, _) = journal(&disk, 1);
     until(&journal, |journal| journal.marks().is_some()).await;
-    let asking = {
-        let journal = journal.clone();
-        let request = v1::ReadJournalRequest { after: Vec::new(), wait_ms: 300 };
-        tokio::spawn(async move { journal.read(&request).await.unwrap().entries.len() })
-    };
-    tokio::task::yield_now().await;
+    let wait = Duration::from_millis(300);
+    let begun = Instant::now();
+    let request = v1::ReadJournalRequest { after: Vec::new(), wait_ms: 300 };
+    let mut asking = std::pin::pin!(journal.read(&request));
+    assert!(timeout(Duration::ZERO, &mut asking).await.is_err(), "there is nothing to tell");
     journal.take(vec![kept(2, 1).message()]).await.unwrap();
-    assert_eq!(asking.await.unwrap(), 1);
+    // It is looked at next with the entry there, whatever the time.
+    let answer = timeout(SOON, asking).await.expect("in time").unwrap();
+    assert_eq!(answer.entries.len(), 1);
+    assert!(begun.elapsed() >= wait, "it came when another one's entry came");
 }
 
 #[tokio::test]

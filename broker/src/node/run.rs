@@ -182,7 +182,7 @@ async fn life(
     let storage = Arc::new(start.storage);
     let flushers = storage.start_flushers(&outward);
     // It ends with the stop below; what it may not have written then is in the log.
-    let origin = Origin { broker: config.broker_id, directory: start.directory_id };
+    let origin = Origin { broker: config.broker_id, directory: start.journal_id };
     node.journal.start(storage.clone(), origin).map_err(StartError::Runtime)?;
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);

@@ -60,12 +60,16 @@ pub struct Start {
     pub kind: StartKind,
     /// Names this broker's data: the id of its first usable directory.
     pub directory_id: DirectoryId,
+    /// Names the usable directories together: the id of a single one, or what is made of all ids. While one of them is offline
+    /// the name is another one, so what is numbered under a name is never numbered without knowing what all of them hold.
+    pub journal_id: DirectoryId,
 }
 
 /// What beginning the directories gave.
 struct Begun {
     kind: StartKind,
     directory_id: DirectoryId,
+    journal_id: DirectoryId,
     homes: Homes,
     /// The ids that every directory is to know.
     record: BTreeSet<DirectoryId>,
@@ -134,7 +138,7 @@ impl Locked {
     /// As [`Locked::start`].
     pub fn start_under(mut self, owner: &Owner, boot_id: Option<&str>) -> Result<Start, LogError> {
         match self.begin(owner, boot_id) {
-            Ok(Begun { kind, directory_id, homes, record }) => {
+            Ok(Begun { kind, directory_id, journal_id, homes, record }) => {
                 let directories = self.entries.into_iter().enumerate().map(|(index, entry)| {
                     let reason = entry.trouble.map(|trouble| trouble.to_string());
                     Arc::new(Directory::new(index, entry.path, entry.log_dir, reason))
@@ -147,7 +151,7 @@ impl Locked {
                     disk: self.disk,
                     record,
                 };
-                Ok(Start { storage, kind, directory_id })
+                Ok(Start { storage, kind, directory_id, journal_id })
             }
             Err(error) => {
                 self.abandon();
@@ -158,7 +162,7 @@ impl Locked {
 
     fn begin(&mut self, owner: &Owner, boot_id: Option<&str>) -> Result<Begun, LogError> {
         // Before anything is changed in any of them.
-        let mut ids = Vec::new();
+        let (mut ids, mut named) = (Vec::new(), Vec::new());
         let all_new = self.entries.iter().all(|e| e.log_dir.as_ref().is_none_or(LogDir::is_new));
         self.each(|log_dir| {
             let id = log_dir.bind(owner.broker_id, &owner.cluster_id)?;
@@ -168,6 +172,7 @@ impl Locked {
                 return Err(LogError::MetaDamaged { file, reason });
             }
             ids.push(id);
+            named.push((log_dir.path().to_owned(), id));
             Ok(())
         })?;
         let Some(directory_id) = ids.first().copied() else {
@@ -218,7 +223,14 @@ impl Locked {
             }
         }
         let kind = StartKind { clean: clean && !offline, tail_lost };
-        Ok(Begun { kind, directory_id, homes, record })
+        let usable = self.entries.iter().filter(|entry| entry.trouble.is_none());
+        let mut journal_id = DirectoryId([0; 16]);
+        for entry in usable {
+            let id = named.iter().find(|(path, _)| *path == entry.path).map(|(_, id)| id.0);
+            let bytes = journal_id.0.iter_mut().zip(id.unwrap_or_default());
+            bytes.for_each(|(byte, other)| *byte ^= other);
+        }
+        Ok(Begun { kind, directory_id, journal_id, homes, record })
     }
 
     /// Does something with each usable directory; one that refuses with an I/O error is offline from then on.

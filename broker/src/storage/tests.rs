@@ -77,6 +77,33 @@ fn new_partitions_go_where_the_fewest_are_and_are_found_again() {
 }
 
 #[test]
+fn the_journal_has_another_name_while_a_directory_is_offline() {
+    let temp = TempDir::new("dirs");
+    let two = paths(&temp, &["a", "b"]);
+    let begun = |paths: &[PathBuf]| {
+        let begun = start(paths, &owner());
+        let ids = (begun.journal_id, begun.directory_id);
+        stop(begun, Vec::new());
+        ids
+    };
+    let (both, first) = begun(&two);
+    let without = |gone: &Path| {
+        let aside = temp.path().join("aside");
+        fs::rename(gone, &aside).unwrap();
+        unusable(gone);
+        let found = begun(&two);
+        fs::remove_file(gone).unwrap();
+        fs::rename(aside, gone).unwrap();
+        found
+    };
+    assert_eq!(without(&two[1]), (first, first), "one directory has its own id");
+    let (second, id) = without(&two[0]);
+    assert_eq!(second, id);
+    assert!(both != first && both != second && first != second);
+    assert_eq!(begun(&two).0, both, "what it has numbered is all there again");
+}
+
+#[test]
 fn r6_a_directory_that_is_gone_means_a_lost_tail_and_one_that_was_added_does_not() {
     let temp = TempDir::new("dirs");
     let three = paths(&temp, &["a", "b", "c"]);

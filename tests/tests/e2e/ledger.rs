@@ -70,6 +70,7 @@ async fn what_a_deposed_leader_acknowledged_alone_is_in_the_ledger_of_every_brok
 
     // Its followers cannot reach the leader, which is alone with what it acknowledges; then it stands still until it is deposed.
     cluster.links(leader).kafka.set(Link::Cut);
+    // The proxy looks at the cut after each read, so an answer that has any of these passes no more, whatever was on its way.
     let mut acknowledged = committed;
     for n in 0..ALONE {
         acknowledged = append(&mut client, 1, n).await? + 1;
