@@ -184,8 +184,7 @@ impl Book {
         last: Option<(Kind, Origin)>,
     ) -> Vec<Kept> {
         let (mut found, mut bytes) = (Vec::new(), 0);
-        let bound = |bound: fn((Kind, Origin)) -> Bound<(Kind, Origin)>| last.map(bound);
-        let behind = bound(Bound::Excluded).unwrap_or(Bound::Unbounded);
+        let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.series.range((behind, Bound::Unbounded));
         let before = last.map(|last| self.series.range(..=last));
         for (key, series) in behind.chain(before.into_iter().flatten()) {
