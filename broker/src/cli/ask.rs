@@ -17,6 +17,8 @@ const DIAL_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How often a broker from which answers are awaited is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How hyper calls a body that broke off; its errors tell that kind by no other means.
+const BODY_BROKE: &str = "error reading a body from connection";
 
 /// Asks one question and waits for its answer.
 pub(super) fn ask<T, F>(
@@ -46,9 +48,9 @@ where
     let runtime = runtime()?;
     let admin = &asking.admin;
     runtime.block_on(async {
-        let broke = |status: Status| of_status(admin, &status);
-        let mut answers = question(connect(admin).await?).await.map_err(broke)?.into_inner();
-        while let Some(answer) = answers.message().await.map_err(broke)? {
+        let refused = |status: Status| of_status(admin, &status);
+        let mut answers = question(connect(admin).await?).await.map_err(refused)?.into_inner();
+        while let Some(answer) = answers.message().await.map_err(|status| broke(admin, &status))? {
             each(&answer);
         }
         Ok(())
@@ -127,7 +129,18 @@ fn of_status(admin: &str, status: &Status) -> CliError {
     }
 }
 
-/// Whether the connection ended before anything was said, as far as the causes of the error tell.
+/// What ended answers that had begun: whoever sent them speaks gRPC, so what is no word of its own is the end of the connection.
+fn broke(admin: &str, status: &Status) -> CliError {
+    let by_transport = std::error::Error::source(status).is_some();
+    match status.code() {
+        Code::Unknown | Code::Internal if by_transport => {
+            CliError::Unreachable(format!("the broker at {admin} closed the connection"))
+        }
+        _ => of_status(admin, status),
+    }
+}
+
+/// Whether the connection ended before the answer did, as far as the causes of the error tell.
 fn is_hung_up(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
@@ -140,6 +153,10 @@ fn is_hung_up(status: &Status) -> bool {
         if kind.is_some_and(|kind| kinds.contains(&kind)) {
             return true;
         }
+        // An answer that had begun and broke off; its cause is hidden behind these words.
+        if error.is::<hyper::Error>() && error.to_string() == BODY_BROKE {
+            return true;
+        }
         cause = error.source();
     }
     false
@@ -148,4 +165,69 @@ fn is_hung_up(status: &Status) -> bool {
 /// Text from the wire, safe for a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use barnabas_proto::v1::{DescribeClusterRequest, TimelineRequest};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that begins an answer of gRPC over HTTP/2, and dies. Its address.
+    fn dies_answering() -> String {
+        let (address, known) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let served = async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await?;
+                address.send(listener.local_addr()?).ok();
+                let (mut stream, _) = listener.accept().await?;
+                // Settings, none of which differ from the defaults.
+                stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+                let mut preface = [0; 24];
+                stream.read_exact(&mut preface).await?;
+                loop {
+                    let mut head = [0; 9];
+                    stream.read_exact(&mut head).await?;
+                    let length = usize::from(head[1]) * 256 + usize::from(head[2]);
+                    stream.read_exact(&mut vec![0; length]).await?;
+                    let (headers, settings) = (1, 4);
+                    if head[3] == settings && head[4] == 0 {
+                        stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).await?;
+                    } else if head[3] == headers {
+                        // Status 200, and of the static table's names the 31st: content-type.
+                        let fields = b"\x88\x0f\x10\x10application/grpc";
+                        let length = u8::try_from(fields.len()).unwrap();
+                        let stream_id = &head[5..];
+                        let answer = [&[0, 0, length, 1, 4], stream_id, fields].concat();
+                        stream.write_all(&answer).await?;
+                        // The question itself follows its headers.
+                        stream.read_exact(&mut head).await?;
+                        return Ok::<(), io::Error>(());
+                    }
+                }
+            };
+            runtime().unwrap().block_on(served).unwrap();
+        });
+        known.recv().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_broker_that_dies_while_it_answers_has_closed_the_connection() {
+        let asking = Asking { admin: dies_answering(), json: false };
+        let request = TimelineRequest { last: 1, follow: true, id: None };
+        let question =
+            |mut client: AdminClient<Channel>| async move { client.timeline(request).await };
+        let ended = ask_stream(&asking, question, |_| panic!("it says nothing"));
+        let Err(CliError::Unreachable(why)) = ended else { panic!("{ended:?}") };
+        assert!(why.ends_with("closed the connection"), "{why}");
+
+        let asking = Asking { admin: dies_answering(), json: false };
+        let request = DescribeClusterRequest {};
+        let ended =
+            ask(&asking, |mut client| async move { client.describe_cluster(request).await });
+        let Err(CliError::Unreachable(why)) = ended else { panic!("{ended:?}") };
+        assert!(why.contains("closed the connection"), "{why}");
+    }
 }

@@ -1,13 +1,22 @@
 //! `barnabas timeline`: which brokers failed, what was done about it, and how long each step took.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use barnabas_proto::convert::failover_json;
 use barnabas_proto::v1::{Failover, TimelineRequest};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::ask::{ask_stream, printable};
+use super::ask::{ask_stream, pause, printable};
+use super::cluster::cluster;
 use super::table::{print_json, table};
 use super::{Asking, CliError};
+
+/// Between two attempts to reach a broker again that is followed.
+const RECONNECT_EVERY: Duration = Duration::from_secs(1);
+/// Most failovers that a follower remembers, the newest; a broker tells of fewer.
+const REMEMBERED_MAX: usize = 4_000;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -64,34 +73,118 @@ impl TimelineArgs {
 
     fn list(self) -> Result<(), CliError> {
         let Self { last, follow, verbose, asking, .. } = self;
-        let request = TimelineRequest { last, follow, id: None };
+        if last == 0 && !follow {
+            return Err(CliError::Usage(
+                "--last 0 lists no failover; name how many, or add --follow to see only those that come"
+                    .to_owned(),
+            ));
+        }
+        let mut all = Vec::new();
+        // A follower is told of all: what it has not asked for must not come as news after a reconnection.
+        let wanted = if follow { u32::MAX } else { last };
+        let request = TimelineRequest { last: wanted, follow: false, id: None };
+        read(&asking, request, |failover| all.push(failover.clone()))?;
         if asking.json && !follow {
-            let mut all = Vec::new();
-            read(&asking, request, |failover| all.push(failover_json(failover)))?;
-            print_json(&Value::Array(all));
+            print_json(&Value::Array(all.iter().map(failover_json).collect()));
             return Ok(());
         }
-        let mut lines = 0;
-        read(&asking, request, |failover| {
-            let shown = failover_json(failover);
-            if asking.json {
-                say!("{shown}");
-                return;
-            }
-            if lines == 0 {
-                say!("{}", line(|name| name.to_uppercase()));
-            }
-            lines += 1;
-            say!("{}", line(|name| cell(&shown, name)));
-            if verbose {
-                say!("\n{}", indented(&phases(&shown)));
-            }
-        })?;
-        if lines == 0 && !asking.json {
+        let term = if asking.json { 0 } else { term(&asking) };
+        let mut printer = Printer { json: asking.json, verbose, term, lines: 0 };
+        let skipped = all.len().saturating_sub(usize::try_from(last).unwrap_or(usize::MAX));
+        all[skipped..].iter().for_each(|failover| printer.print(failover));
+        if follow {
+            return go_on(&asking, Remembered::of(all), &mut printer);
+        }
+        if printer.lines == 0 {
             say!("no failover is known to this broker");
         }
         Ok(())
     }
+}
+
+/// Prints what comes, and looks for the broker again whenever it is gone; ends with the command.
+fn go_on(
+    asking: &Asking,
+    mut remembered: Remembered,
+    printer: &mut Printer,
+) -> Result<(), CliError> {
+    let mut gone = false;
+    loop {
+        let request = TimelineRequest { last: u32::MAX, follow: true, id: None };
+        let ended = read(asking, request, |failover| {
+            gone = false;
+            if remembered.is_news(failover) {
+                printer.print(failover);
+            }
+        });
+        match ended {
+            Ok(()) => {}
+            Err(CliError::Unreachable(why)) => {
+                if !gone {
+                    eprintln!("barnabas: {why}; looking for it again until Ctrl-C");
+                }
+                gone = true;
+            }
+            Err(other) => return Err(other),
+        }
+        pause(RECONNECT_EVERY)?;
+    }
+}
+
+/// What a follower has been told, so that a new connection tells nothing twice.
+struct Remembered {
+    /// By first sign and id. At most [`REMEMBERED_MAX`].
+    told: BTreeMap<(i64, String), Failover>,
+}
+
+impl Remembered {
+    fn of(all: Vec<Failover>) -> Self {
+        let told =
+            all.into_iter().map(|failover| ((failover.at_ms, failover.id.clone()), failover));
+        Self { told: told.collect() }
+    }
+
+    /// Whether it is not known as it is; from now on it is.
+    fn is_news(&mut self, failover: &Failover) -> bool {
+        let before = self.told.insert((failover.at_ms, failover.id.clone()), failover.clone());
+        if self.told.len() > REMEMBERED_MAX {
+            self.told.pop_first();
+        }
+        before.as_ref() != Some(failover)
+    }
+}
+
+/// Prints failovers as they come: a line of JSON each, or a line of the list.
+struct Printer {
+    json: bool,
+    verbose: bool,
+    /// See [`cell`].
+    term: i32,
+    lines: usize,
+}
+
+impl Printer {
+    fn print(&mut self, failover: &Failover) {
+        let shown = failover_json(failover);
+        if self.json {
+            say!("{shown}");
+            return;
+        }
+        if self.lines == 0 {
+            say!("{}", line(|name| name.to_uppercase()));
+        }
+        self.lines += 1;
+        self.term = self.term.max(failover.controller_epoch);
+        say!("{}", line(|name| cell(&shown, name, self.term)));
+        if self.verbose {
+            say!("\n{}", indented(&phases(&shown)));
+        }
+    }
+}
+
+/// The controller epoch that the asked broker knows; 0: it knows none, and then nothing is called over.
+fn term(asking: &Asking) -> i32 {
+    cluster(asking).map_or(0, |cluster| cluster.controller_epoch)
 }
 
 fn show(id: String, asking: &Asking) -> Result<(), CliError> {
@@ -108,7 +201,8 @@ fn show(id: String, asking: &Asking) -> Result<(), CliError> {
         print_json(&shown);
         return Ok(());
     }
-    say!("{}\n{}", line(|name| name.to_uppercase()), line(|name| cell(&shown, name)));
+    let term = term(asking);
+    say!("{}\n{}", line(|name| name.to_uppercase()), line(|name| cell(&shown, name, term)));
     say!("\n{}", phases(&shown).trim_end());
     Ok(())
 }
@@ -126,15 +220,27 @@ fn line(cell: impl Fn(&str) -> String) -> String {
     padded.join(" ").trim_end().to_owned()
 }
 
-fn cell(failover: &Value, name: &str) -> String {
+/// One cell of the list. `term` is the newest controller epoch that is known: the record of an earlier one gets no further.
+fn cell(failover: &Value, name: &str, term: i32) -> String {
     match name {
         "time" => failover["time_ms"].as_i64().map_or_else(|| "-".to_owned(), utc),
         "broker" if failover["was_controller"] == true => {
             format!("{} (controller)", failover["broker"])
         }
         "cause" if failover["suspicion_was_wrong"] == true => "suspicion wrong".to_owned(),
+        "pushed_ms" | "isr_restored_ms"
+            if failover[name].is_null() && is_cut_off(failover, term) =>
+        {
+            "unknown".to_owned()
+        }
         _ => plain(&failover[name]),
     }
+}
+
+/// Whether the term that recorded it is over, and this was left to be recorded.
+fn is_cut_off(failover: &Value, term: i32) -> bool {
+    let touched = ["moved", "shrunk", "leaderless"].iter().any(|name| failover[name] != 0);
+    touched && failover["controller_epoch"].as_i64().is_some_and(|epoch| epoch < i64::from(term))
 }
 
 /// A number with one digit behind the point, other things as they are; `-` for what is not there.
@@ -247,7 +353,7 @@ mod tests {
         };
         let shown = failover_json(&failover);
         let words: Vec<String> =
-            line(|name| cell(&shown, name)).split_whitespace().map(str::to_owned).collect();
+            line(|name| cell(&shown, name, 41)).split_whitespace().map(str::to_owned).collect();
         assert_eq!(
             words,
             [
@@ -270,5 +376,45 @@ mod tests {
              9.0    9.0      pushed    broker 2, sent at 5.0\n\
              130.0  121.0    last_ack  orders-1 on broker 2, 121 ms after its push\n"
         );
+    }
+
+    #[test]
+    fn what_a_controller_that_is_gone_has_not_recorded_is_unknown() {
+        let failover = |moved| Failover { controller_epoch: 41, moved, ..Failover::default() };
+        let of = |failover: &Failover, name, term| cell(&failover_json(failover), name, term);
+        assert_eq!(of(&failover(4), "isr_restored_ms", 41), "-", "not yet");
+        assert_eq!(of(&failover(4), "isr_restored_ms", 0), "-", "nobody knows of another term");
+        assert_eq!(of(&failover(4), "isr_restored_ms", 42), "unknown");
+        assert_eq!(of(&failover(4), "pushed_ms", 42), "unknown");
+        assert_eq!(of(&failover(0), "isr_restored_ms", 42), "-", "nothing was to be restored");
+        let restored =
+            FailoverPhase { name: "isr_restored".into(), at_us: 2_000, ..Default::default() };
+        let restored = Failover { phases: vec![restored], ..failover(4) };
+        assert_eq!(of(&restored, "isr_restored_ms", 42), "2.0");
+    }
+
+    #[test]
+    fn a_new_connection_tells_a_follower_nothing_twice_and_of_bounded_memory_the_oldest_goes() {
+        let failover = |at_ms: usize, moved| Failover {
+            id: format!("1-{at_ms}"),
+            at_ms: i64::try_from(at_ms).unwrap(),
+            moved,
+            ..Failover::default()
+        };
+        let mut remembered = Remembered::of((1..=REMEMBERED_MAX).map(|n| failover(n, 0)).collect());
+        assert!(!remembered.is_news(&failover(1, 0)));
+        assert!(remembered.is_news(&failover(1, 3)), "it got further");
+        assert!(!remembered.is_news(&failover(1, 3)));
+        assert!(remembered.is_news(&failover(REMEMBERED_MAX + 1, 0)));
+        assert_eq!(remembered.told.len(), REMEMBERED_MAX);
+        assert!(!remembered.is_news(&failover(2, 0)));
+        assert!(remembered.is_news(&failover(1, 3)), "forgotten");
+    }
+
+    #[test]
+    fn the_last_none_are_refused_unless_the_next_are_waited_for() {
+        let asking = Asking { admin: "127.0.0.1:1".to_owned(), json: false };
+        let list = TimelineArgs { last: 0, follow: false, verbose: false, asking, verb: None };
+        assert!(matches!(list.run(), Err(CliError::Usage(why)) if why.contains("--follow")));
     }
 }
