@@ -49,7 +49,7 @@ enum TimelineVerb {
 }
 
 /// Columns of the list with their widths; lines come one by one, so that they cannot fit themselves to one another.
-const COLUMNS: [(&str, usize); 10] = [
+const COLUMNS: [(&str, usize); 11] = [
     ("id", 7),
     ("time", 24),
     ("broker", 14),
@@ -57,6 +57,7 @@ const COLUMNS: [(&str, usize); 10] = [
     ("controller_epoch", 16),
     ("moved", 6),
     ("leaderless", 10),
+    ("led_again_ms", 12),
     ("pushed_ms", 10),
     ("acked_ms", 10),
     ("isr_restored_ms", 15),
@@ -228,8 +229,8 @@ fn cell(failover: &Value, name: &str, term: i32) -> String {
             format!("{} (controller)", failover["broker"])
         }
         "cause" if failover["suspicion_was_wrong"] == true => "suspicion wrong".to_owned(),
-        "pushed_ms" | "isr_restored_ms"
-            if failover[name].is_null() && is_cut_off(failover, term) =>
+        "pushed_ms" | "led_again_ms" | "isr_restored_ms"
+            if failover[name].is_null() && is_cut_off(failover, name, term) =>
         {
             "unknown".to_owned()
         }
@@ -238,8 +239,10 @@ fn cell(failover: &Value, name: &str, term: i32) -> String {
 }
 
 /// Whether the term that recorded it is over, and this was left to be recorded.
-fn is_cut_off(failover: &Value, term: i32) -> bool {
-    let touched = ["moved", "shrunk", "leaderless"].iter().any(|name| failover[name] != 0);
+fn is_cut_off(failover: &Value, name: &str, term: i32) -> bool {
+    let counts: &[&str] =
+        if name == "led_again_ms" { &["leaderless"] } else { &["moved", "shrunk", "leaderless"] };
+    let touched = counts.iter().any(|count| failover[*count] != 0);
     touched && failover["controller_epoch"].as_i64().is_some_and(|epoch| epoch < i64::from(term))
 }
 
@@ -365,6 +368,7 @@ mod tests {
                 "41",
                 "4",
                 "0",
+                "-",
                 "9.0",
                 "130.0",
                 "-"
@@ -387,6 +391,9 @@ mod tests {
         assert_eq!(of(&failover(4), "isr_restored_ms", 42), "unknown");
         assert_eq!(of(&failover(4), "pushed_ms", 42), "unknown");
         assert_eq!(of(&failover(0), "isr_restored_ms", 42), "-", "nothing was to be restored");
+        assert_eq!(of(&failover(4), "led_again_ms", 42), "-", "all had a leader");
+        let leaderless = Failover { leaderless: 1, ..failover(0) };
+        assert_eq!(of(&leaderless, "led_again_ms", 42), "unknown");
         let restored =
             FailoverPhase { name: "isr_restored".into(), at_us: 2_000, ..Default::default() };
         let restored = Failover { phases: vec![restored], ..failover(4) };

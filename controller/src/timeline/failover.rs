@@ -6,91 +6,11 @@ use barnabas_proto::convert::LeaderServed;
 use barnabas_proto::v1;
 use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, TopicPartition};
 
+use super::step::{Cause, Step};
 use super::{
     DIRECTORIES_WITHIN_US, Moment, SERVED_WITHIN_MAX_US, TELL_AGAIN_AFTER_US,
     TELL_UNFINISHED_AFTER_US,
 };
-
-/// Why a broker lost its leaderships.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cause {
-    /// Its stream broke and its ports refused (R17).
-    Suspicion,
-    /// It is not registered any more.
-    SessionEnd,
-    /// It came back under another broker epoch.
-    Restart,
-    /// It asked to be emptied.
-    Drain,
-    /// It told that it cannot serve replicas (R38).
-    FailedReplicas,
-}
-
-impl Cause {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Suspicion => "suspicion",
-            Self::SessionEnd => "session_end",
-            Self::Restart => "restart",
-            Self::Drain => "drain",
-            Self::FailedReplicas => "failed_replicas",
-        }
-    }
-}
-
-/// A step that is reached once, or of which the last time counts. In the order in which they usually come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Step {
-    ControllerLost,
-    ControllerSuspected,
-    ControllerGone,
-    ControllerElected,
-    Loaded,
-    StreamBroke,
-    Suspected,
-    SessionEnded,
-    Restarted,
-    DrainRequested,
-    ReplicasFailed,
-    Decided,
-    FirstWritten,
-    Written,
-    Pushed,
-    FirstAppend,
-    LastAppend,
-    FirstAck,
-    LastAck,
-    IsrRestored,
-    Answered,
-}
-
-impl Step {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::ControllerLost => "controller_lost",
-            Self::ControllerSuspected => "controller_suspected",
-            Self::ControllerGone => "controller_gone",
-            Self::ControllerElected => "controller_elected",
-            Self::Loaded => "loaded",
-            Self::StreamBroke => "stream_broke",
-            Self::Suspected => "suspected",
-            Self::SessionEnded => "session_ended",
-            Self::Restarted => "restarted",
-            Self::DrainRequested => "drain_requested",
-            Self::ReplicasFailed => "replicas_failed",
-            Self::Decided => "decided",
-            Self::FirstWritten => "first_written",
-            Self::Written => "written",
-            Self::Pushed => "pushed",
-            Self::FirstAppend => "first_append",
-            Self::LastAppend => "last_append",
-            Self::FirstAck => "first_ack",
-            Self::LastAck => "last_ack",
-            Self::IsrRestored => "isr_restored",
-            Self::Answered => "answered",
-        }
-    }
-}
 
 /// What a write does to a partition on account of the failover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +39,8 @@ pub(super) struct Written {
 struct Moved {
     leader: BrokerId,
     leader_epoch: LeaderEpoch,
+    /// It came about when everybody knew the first round.
+    late: bool,
     appended: bool,
     acked: bool,
 }
@@ -151,6 +73,9 @@ impl Extremes {
     }
 }
 
+/// When a push was given to each broker's stream, if that was seen, and when it was acknowledged.
+type Pushes = BTreeMap<BrokerId, (Option<i64>, i64)>;
+
 /// See the module's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failover {
@@ -169,16 +94,27 @@ pub(super) struct Failover {
     writes_open: usize,
     /// The image that all live brokers must know.
     version: Option<u64>,
-    /// When it was given to each broker's stream, and when it was acknowledged.
-    pushed: BTreeMap<BrokerId, (Option<i64>, i64)>,
+    /// When it was given to each broker's stream, and when it was acknowledged: the first round of what follows from the failure.
+    pushed: Pushes,
+    /// The same of what followed later, for instance from the end of a session when the suspicion had moved the rest.
+    late_pushed: Pushes,
     known_everywhere: bool,
+    /// Something was taken from the broker and everybody knew it: its figures stay as they are.
+    first_round_over: bool,
     moved: BTreeMap<TopicPartition, Moved>,
+    /// Without a leader now.
     leaderless: BTreeSet<TopicPartition>,
+    /// Led by the suspected broker still, because nobody else could.
+    stuck: BTreeSet<TopicPartition>,
+    /// All that ever were one of the two.
+    left_leaderless: BTreeSet<TopicPartition>,
     shrunk: BTreeSet<TopicPartition>,
     /// How many ISR members each partition had before; those that have them again are gone from here.
     restoring: BTreeMap<TopicPartition, usize>,
     appends: Extremes,
     acks: Extremes,
+    late_appends: Extremes,
+    late_acks: Extremes,
     told_us: Option<i64>,
     news: bool,
 }
@@ -202,14 +138,20 @@ impl Failover {
             steps: BTreeMap::new(),
             writes_open: 0,
             version: None,
-            pushed: BTreeMap::new(),
+            pushed: Pushes::new(),
+            late_pushed: Pushes::new(),
             known_everywhere: false,
+            first_round_over: false,
             moved: BTreeMap::new(),
             leaderless: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            left_leaderless: BTreeSet::new(),
             shrunk: BTreeSet::new(),
             restoring: BTreeMap::new(),
             appends: Extremes::default(),
             acks: Extremes::default(),
+            late_appends: Extremes::default(),
+            late_acks: Extremes::default(),
             told_us: None,
             news: true,
         }
@@ -256,12 +198,18 @@ impl Failover {
         match (change, write.leader) {
             (Change::Moved, Some(leader)) => {
                 let epoch = write.leader_epoch;
-                let moved = Moved { leader, leader_epoch: epoch, appended: false, acked: false };
+                let late = self.first_round_over;
+                let moved =
+                    Moved { leader, leader_epoch: epoch, late, appended: false, acked: false };
                 self.moved.insert(at.clone(), moved);
                 self.leaderless.remove(at);
+                self.stuck.remove(at);
             }
             (Change::Moved, None) => {
+                self.stuck.remove(at);
                 self.leaderless.insert(at.clone());
+                self.left_leaderless.insert(at.clone());
+                self.steps.remove(&Step::LedAgain);
             }
             (Change::Shrunk, _) => {
                 self.shrunk.insert(at.clone());
@@ -275,7 +223,8 @@ impl Failover {
         if change != Change::Other {
             self.writes_open = self.writes_open.saturating_sub(1);
             self.reached(Step::FirstWritten, Some(us));
-            self.steps.insert(Step::Written, us);
+            let round = if self.first_round_over { Step::LateWritten } else { Step::Written };
+            self.steps.insert(round, us);
             self.steps.remove(&Step::IsrRestored);
             self.must_know(version);
             let before = self.restoring.get(at).copied().unwrap_or(0);
@@ -289,11 +238,26 @@ impl Failover {
         self.look_at_isr(us);
     }
 
+    /// The broker is suspected and leads this partition, which nobody else could lead.
+    pub(super) fn stuck(&mut self, at: &TopicPartition) {
+        self.news |= self.stuck.insert(at.clone());
+        self.left_leaderless.insert(at.clone());
+        self.steps.remove(&Step::LedAgain);
+    }
+
+    /// The suspected broker has answered in the same life: it leads what it led.
+    pub(super) fn answered(&mut self, us: i64) {
+        self.suspicion_was_wrong = true;
+        self.reached(Step::Answered, Some(us));
+        self.stuck.clear();
+        self.look_at_isr(us);
+    }
+
     /// All live brokers must acknowledge this version of the image.
     pub(super) fn must_know(&mut self, version: u64) {
         if self.version.is_none_or(|known| known < version) {
             self.version = Some(version);
-            self.pushed.clear();
+            self.pushes().clear();
             self.known_everywhere = false;
         }
     }
@@ -301,10 +265,16 @@ impl Failover {
     /// A broker has acknowledged `version`, which was given to its stream at `sent`.
     pub(super) fn acked(&mut self, us: i64, broker: BrokerId, version: u64, sent: Option<i64>) {
         let knows = self.version.is_some_and(|wanted| version >= wanted);
-        if knows && !self.known_everywhere && !self.pushed.contains_key(&broker) {
-            self.pushed.insert(broker, (sent, us));
+        if knows && !self.known_everywhere && !self.pushes().contains_key(&broker) {
+            self.pushes().insert(broker, (sent, us));
             self.news = true;
         }
+    }
+
+    /// Those of the round that is under way.
+    fn pushes(&mut self) -> &mut Pushes {
+        let late = self.steps.contains_key(&Step::LateWritten);
+        if late { &mut self.late_pushed } else { &mut self.pushed }
     }
 
     /// Looks whether all of these live brokers know; `true` once, when that is so.
@@ -312,7 +282,10 @@ impl Failover {
         if self.known_everywhere || self.writes_open > 0 || self.version.is_none() {
             return false;
         }
-        self.known_everywhere = live.all(|b| b == self.broker || self.pushed.contains_key(&b));
+        let broker = self.broker;
+        let pushes = self.pushes();
+        self.known_everywhere = live.all(|b| b == broker || pushes.contains_key(&b));
+        self.first_round_over |= self.known_everywhere && !self.is_nothing();
         self.news |= self.known_everywhere;
         self.known_everywhere
     }
@@ -321,11 +294,16 @@ impl Failover {
     pub(super) fn deleted(&mut self, us: i64, of_topic: impl Fn(&TopicPartition) -> bool) {
         self.restoring.retain(|at, _| !of_topic(at));
         self.leaderless.retain(|at| !of_topic(at));
+        self.stuck.retain(|at| !of_topic(at));
         self.look_at_isr(us);
     }
 
     fn look_at_isr(&mut self, us: i64) {
-        let whole = self.restoring.is_empty() && self.leaderless.is_empty();
+        let led = self.leaderless.is_empty() && self.stuck.is_empty();
+        if led && !self.left_leaderless.is_empty() {
+            self.reached(Step::LedAgain, Some(us));
+        }
+        let whole = self.restoring.is_empty() && led;
         if !self.is_nothing() && whole && self.writes_open == 0 {
             self.reached(Step::IsrRestored, Some(us));
         }
@@ -338,7 +316,8 @@ impl Failover {
             return false;
         }
         let since = *self.steps.get(&Step::FirstWritten).unwrap_or(&i64::MIN);
-        let until = self.steps.get(&Step::Written).unwrap_or(&us) + SERVED_WITHIN_MAX_US;
+        let round = if moved.late { Step::LateWritten } else { Step::Written };
+        let until = self.steps.get(&round).unwrap_or(&us) + SERVED_WITHIN_MAX_US;
         let at = |since_push_ms: u64| {
             let ago_ms = i64::try_from(told.led_ms - since_push_ms.min(told.led_ms));
             // Its clock tells whole milliseconds.
@@ -348,12 +327,14 @@ impl Failover {
         };
         if let Some(append) = told.first_append_ms.filter(|_| !moved.appended).and_then(at) {
             moved.appended = true;
-            self.appends.add(append);
+            let of = if moved.late { &mut self.late_appends } else { &mut self.appends };
+            of.add(append);
             self.news = true;
         }
         if let Some(ack) = told.first_ack_ms.filter(|_| !moved.acked).and_then(at) {
             moved.acked = true;
-            self.acks.add(ack);
+            let of = if moved.late { &mut self.late_acks } else { &mut self.acks };
+            of.add(ack);
             self.news = true;
         }
         true
@@ -367,14 +348,16 @@ impl Failover {
             return self.writes_open == 0 && late;
         }
         let restored = nothing || self.steps.contains_key(&Step::IsrRestored);
-        let written = self.steps.get(&Step::Written).copied().unwrap_or(self.opened.us);
+        let written = [Step::LateWritten, Step::Written].iter().find_map(|s| self.steps.get(s));
+        let written = written.copied().unwrap_or(self.opened.us);
         let served = self.moved.values().all(|moved| moved.acked)
             || us.saturating_sub(written) > SERVED_WITHIN_MAX_US;
         // An old controller that is registered may be taken for dead as a broker in a moment.
         let settled = !self.was_controller || self.over || !nothing || {
             us.saturating_sub(self.opened.us) > SERVED_WITHIN_MAX_US
         };
-        self.known_everywhere && restored && served && settled && !self.is_owed()
+        let led = self.stuck.is_empty();
+        self.known_everywhere && restored && led && served && settled && !self.is_owed()
     }
 
     /// Whether it has taken nothing from anybody yet.
@@ -416,16 +399,20 @@ impl Failover {
         }
         let zero_us = self.steps.values().copied().min().unwrap_or(self.opened.us);
         let since_zero = |us: i64| u64::try_from(us.saturating_sub(zero_us)).unwrap_or(0);
-        for (broker, (sent, acked)) in &self.pushed {
-            let (broker_id, sent_us) = (Some(broker.0), sent.map(since_zero));
-            let phase = v1::FailoverPhase { broker_id, sent_us, ..Default::default() };
-            add(*acked, Step::Pushed, phase);
+        for (step, pushes) in [(Step::Pushed, &self.pushed), (Step::LatePushed, &self.late_pushed)]
+        {
+            for (broker, (sent, acked)) in pushes {
+                let (broker_id, sent_us) = (Some(broker.0), sent.map(since_zero));
+                let phase = v1::FailoverPhase { broker_id, sent_us, ..Default::default() };
+                add(*acked, step, phase);
+            }
         }
         for (step, told) in [
             (Step::FirstAppend, &self.appends.first),
             (Step::LastAppend, &self.appends.last),
             (Step::FirstAck, &self.acks.first),
             (Step::LastAck, &self.acks.last),
+            (Step::LateAck, &self.late_acks.last),
         ] {
             let Some(told) = told else { continue };
             let phase = v1::FailoverPhase {
@@ -453,10 +440,10 @@ impl Failover {
             controller_id: controller.0.0,
             controller_epoch: controller.1.0,
             moved: count(self.moved.len()),
-            leaderless: count(self.leaderless.len()),
+            leaderless: count(self.left_leaderless.len()),
             shrunk: count(self.shrunk.len()),
-            appended: self.appends.count,
-            acknowledged: self.acks.count,
+            appended: self.appends.count + self.late_appends.count,
+            acknowledged: self.acks.count + self.late_acks.count,
             suspicion_was_wrong: self.suspicion_was_wrong,
             phases: phases.collect(),
         }

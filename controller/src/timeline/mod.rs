@@ -7,6 +7,7 @@
 //! Leaders that change for other reasons (the preferred one is back, replicas are moved, a follower lags) are none.
 
 mod failover;
+mod step;
 mod tracker;
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use barnabas_types::{
     TopicPartition,
 };
 
-use super::failover::{Cause, Change, Failover, Step, Written};
+use super::failover::{Change, Failover, Written};
+use super::step::{Cause, Step};
 use super::{Heard, LostController, Moment, OPEN_MAX};
 
 /// What has been seen of a broker since it last acknowledged something, in microseconds since the term began.
@@ -103,6 +104,9 @@ impl Tracker {
         for write in &effects.assignment_writes {
             let stored = (write.expected, &write.state);
             self.ordered(at, write.write, &write.partition, stored, core);
+        }
+        if let Heard::Suspected(broker) = heard {
+            self.look_for_stuck(*broker, core);
         }
         for write in &effects.topic_writes {
             if let TopicWrite::Delete { name, .. } = write {
@@ -270,8 +274,24 @@ impl Tracker {
             if failover.broker == broker && ends && !failover.over {
                 failover.over = true;
                 if wrong && failover.broker_epoch == Some(epoch) {
-                    failover.suspicion_was_wrong = true;
-                    failover.reached(Step::Answered, Some(at.us));
+                    failover.answered(at.us);
+                }
+            }
+        }
+    }
+
+    /// What a broker that is suspected leads alone stays with it until its session ends or it answers.
+    fn look_for_stuck(&mut self, broker: BrokerId, core: &Controller) {
+        let of_it = |f: &&mut Failover| f.broker == broker && !f.over;
+        let Some(failover) = self.open.iter_mut().rev().find(of_it) else { return };
+        let lives = |(member, entry): &(BrokerId, BrokerEpoch)| {
+            epoch_of(core, *member) == Some(*entry) && !core.is_suspected(*member)
+        };
+        for (topic, image) in &core.image().topics {
+            for (partition, known) in &image.partitions {
+                if known.state.leader == Some(broker) && !known.state.isr.iter().any(lives) {
+                    let (topic, partition) = (topic.clone(), *partition);
+                    failover.stuck(&TopicPartition { topic, partition });
                 }
             }
         }

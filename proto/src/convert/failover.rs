@@ -9,9 +9,9 @@ use crate::v1;
 
 /// The JSON of a failover: the fields of the message, and what follows from them.
 ///
-/// `pushed_ms`, `acked_ms` and `isr_restored_ms` run from the first sign to the last acknowledged push, the last first
-/// acknowledgement at acks=all, and the restored ISR; null: not (yet) reached or not known. `took_ms` of a phase is the time since the
-/// one before it, so that those up to a phase sum up to its `at_ms`.
+/// `pushed_ms`, `acked_ms`, `led_again_ms` and `isr_restored_ms` run from the first sign to the last acknowledged push, the last first
+/// acknowledgement at acks=all, the leader of the last partition that was left without one, and the restored ISR; null: not (yet)
+/// reached or not known. `took_ms` of a phase is the time since the one before it, so that those up to a phase sum up to its `at_ms`.
 #[must_use]
 pub fn failover_json(of: &v1::Failover) -> Value {
     let mut before_us = 0;
@@ -42,7 +42,8 @@ pub fn failover_json(of: &v1::Failover) -> Value {
         "broker_epoch": of.broker_epoch, "controller": of.controller_id, "controller_epoch": of.controller_epoch,
         "moved": of.moved, "leaderless": of.leaderless, "shrunk": of.shrunk, "appended": of.appended,
         "acknowledged": of.acknowledged, "suspicion_was_wrong": of.suspicion_was_wrong,
-        "pushed_ms": reached("pushed"), "acked_ms": reached("last_ack"), "isr_restored_ms": reached("isr_restored"),
+        "pushed_ms": reached("pushed"), "acked_ms": reached("last_ack"), "led_again_ms": reached("led_again"),
+        "isr_restored_ms": reached("isr_restored"),
         "phases": phases,
     })
 }
@@ -175,5 +176,7 @@ mod tests {
         assert!((sum - 130.001).abs() < 1e-6, "{sum}");
         assert_eq!((&shown["pushed_ms"], &shown["acked_ms"]), (&json!(9.007), &json!(130.001)));
         assert_eq!(shown["isr_restored_ms"], Value::Null, "not yet");
+        let led = v1::Failover { phases: vec![phase("led_again", 20_500_000)], ..failover() };
+        assert_eq!(failover_json(&led)["led_again_ms"], json!(20_500.0));
     }
 }
