@@ -103,6 +103,7 @@ mod tests {
 
     use super::*;
     use crate::journal::Origin;
+    use crate::testing::Disk;
 
     fn failover(id: &str, at_ms: i64, moved: u32) -> v1::Failover {
         v1::Failover { id: id.to_owned(), at_ms, moved, ..v1::Failover::default() }
@@ -127,6 +128,26 @@ mod tests {
         let nonsense = Entry { body: serde_json::json!({"id": 5}), ..entry(4, &first) };
         entries.push(nonsense);
         assert_eq!(in_order(&entries), [second, further]);
+    }
+
+    #[tokio::test]
+    async fn the_last_words_of_a_term_are_durable_when_the_journal_has_stopped() {
+        let disk = Disk::new();
+        let me = Origin { broker: BrokerId(1), directory: DirectoryId([1; 16]) };
+        let journal = Arc::new(Journal::default());
+        let thread = journal.start(disk.storage.clone(), me).unwrap();
+        let (term, records) = mpsc::channel(4);
+        let kept = tokio::spawn(keep(journal.clone(), records));
+        for id in ["1-1", "1-2", "1-3"] {
+            term.send(failover(id, 1, 0)).await.unwrap();
+        }
+        drop(term);
+        kept.await.unwrap();
+        journal.stop();
+        thread.join().unwrap();
+        let told = in_order(&journal.last(Kind::Failover, 9));
+        let ids: Vec<&str> = told.iter().map(|failover| failover.id.as_str()).collect();
+        assert_eq!(ids, ["1-1", "1-2", "1-3"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Start: sockets, data directory, ZooKeeper, cluster id, clean marker, registration. Everything that can refuse comes before
 //! anything is changed. Stop: leaders moved away, connections, logs flushed and closed, clean marker, session (so that "tail whole" is true
-//! before anybody hears of the end).
+//! before anybody hears of the end), journal (the controller's last records come when its term ends).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -44,6 +44,8 @@ use crate::view::View;
 const TICK_MS_MAX: u64 = 500;
 /// How often the process's own pulse beats.
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
+/// Longest wait, at a stop, for the records of a term that has ended to reach the journal.
+const KEEP_MAX: Duration = Duration::from_secs(1);
 /// Threads of the control runtime: ZooKeeper, gRPC and timers.
 const CONTROL_WORKERS: usize = 1;
 
@@ -192,9 +194,9 @@ async fn life(
     }
     let history = Arc::new(Timeline::default());
     tokio::spawn(history.clone().run(node.journal.clone()));
-    if let Some(records) = running.take_failovers() {
-        tokio::spawn(timeline::keep(node.journal.clone(), records));
-    }
+    let kept = running
+        .take_failovers()
+        .map(|records| tokio::spawn(timeline::keep(node.journal.clone(), records)));
     let explainer = Explainer::new(node.clone(), storage.clone(), health.clone());
     let admin = AdminService::server(
         running.controller.clone(),
@@ -253,10 +255,16 @@ async fn life(
     // Before the logs are closed.
     let _ = tokio::task::spawn_blocking(move || cleanup.stop()).await;
     agent.stop().await;
+    // A controller that ends tells of the failovers that it still watched; then the journal has all that there is.
+    running.stop().await;
+    if let Some(kept) = kept
+        && tokio::time::timeout(KEEP_MAX, kept).await.is_err()
+    {
+        tracing::warn!(target: "controller", "the last records of failovers are not kept");
+    }
     let journal = node.journal.clone();
     let _ = tokio::task::spawn_blocking(move || journal.stop()).await;
     services.abort();
-    running.stop().await;
     tracing::info!(target: "controller", broker = %node.me, "stopped");
     Ok(())
 }
