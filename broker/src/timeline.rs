@@ -64,9 +64,9 @@ impl Timeline {
 }
 
 impl FailoverHistory for Timeline {
-    fn last(&self, n: usize) -> Vec<v1::Failover> {
+    fn kept(&self) -> Vec<v1::Failover> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        told[told.len().saturating_sub(n)..].to_vec()
+        told.to_vec()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -157,9 +157,9 @@ mod tests {
         let timeline = Timeline::default();
         let changes = timeline.changes();
         timeline.set(in_order(&(1..=count).map(of).collect::<Vec<_>>()));
-        let told = timeline.last(usize::MAX);
+        let told = timeline.kept();
         assert_eq!((told.len(), told[0].id.as_str()), (FAILOVERS_TOLD_MAX, "1-2"));
-        assert_eq!(timeline.last(1), [failover(&format!("1-{count}"), count, 0)]);
+        assert_eq!(told.last(), Some(&failover(&format!("1-{count}"), count, 0)));
         assert_eq!(*changes.borrow(), 1);
     }
 }

@@ -93,9 +93,15 @@ mod tests {
 
     #[test]
     fn a_time_that_is_shown_is_read_as_the_same() {
-        assert_eq!(show(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(show(951_825_600_001), "2000-02-29T12:00:00.001Z");
-        assert_eq!(show(-1), "-1");
+        for (ms, text) in [
+            (-1, "-1"),
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_825_600_001, "2000-02-29T12:00:00.001Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(show(ms), text);
+        }
         // Steps of 17 days and some, over four centuries.
         for n in 0..9_000 {
             let ms = n * 1_500_000_123;

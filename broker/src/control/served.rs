@@ -11,7 +11,7 @@ use barnabas_types::{Now, TopicPartition};
 use tokio::sync::Notify;
 
 use crate::node::Node;
-use crate::partition::Led;
+use crate::partition::FirstServed;
 
 /// Partitions of which something waits to be told; of more nothing is told.
 const WAITING_MAX: usize = 10_000;
@@ -27,26 +27,26 @@ const AGE_MAX_MS: u64 = 60_000;
 /// See the module's head.
 #[derive(Default)]
 pub struct ServedReports {
-    waiting: Mutex<BTreeMap<TopicPartition, Led>>,
+    waiting: Mutex<BTreeMap<TopicPartition, FirstServed>>,
     wake: Notify,
 }
 
 impl ServedReports {
     /// A leader here has appended or acknowledged for the first time in its epoch.
-    pub fn add(&self, partition: &TopicPartition, led: Led) {
+    pub fn add(&self, partition: &TopicPartition, served: FirstServed) {
         let mut waiting = self.waiting();
         if waiting.len() < WAITING_MAX || waiting.contains_key(partition) {
-            waiting.insert(partition.clone(), led);
+            waiting.insert(partition.clone(), served);
             drop(waiting);
             self.wake.notify_one();
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, Led>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, FirstServed>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<(TopicPartition, Led)> {
+    fn take(&self) -> Vec<(TopicPartition, FirstServed)> {
         let mut waiting = self.waiting();
         let mut batch = Vec::new();
         while batch.len() < PARTITIONS_PER_REPORT_MAX {
@@ -57,11 +57,11 @@ impl ServedReports {
     }
 
     /// Puts back what was not taken, unless there is news of the partition.
-    fn put_back(&self, batch: Vec<(TopicPartition, Led)>) {
+    fn put_back(&self, batch: Vec<(TopicPartition, FirstServed)>) {
         let mut waiting = self.waiting();
-        for (partition, led) in batch {
+        for (partition, served) in batch {
             if waiting.len() < WAITING_MAX {
-                waiting.entry(partition).or_insert(led);
+                waiting.entry(partition).or_insert(served);
             }
         }
     }
@@ -70,23 +70,23 @@ impl ServedReports {
     pub async fn run(node: Arc<Node>) {
         loop {
             let mut batch = node.served.take();
-            let young = |led: &Led| {
-                let last = led.acked.max(led.appended).unwrap_or(led.since);
+            let young = |served: &FirstServed| {
+                let last = served.acked.max(served.appended).unwrap_or(served.since);
                 node.now().since_ms(last) <= AGE_MAX_MS
             };
-            batch.retain(|(_, led)| young(led));
+            batch.retain(|(_, served)| young(served));
             if batch.is_empty() {
                 node.served.wake.notified().await;
                 continue;
             }
-            let partitions = batch.iter().map(|(partition, led)| {
-                let since_push = |at: Now| at.since_ms(led.since);
+            let partitions = batch.iter().map(|(partition, served)| {
+                let since_push = |at: Now| at.since_ms(served.since);
                 LeaderServed {
                     partition: partition.clone(),
-                    leader_epoch: led.leader_epoch,
-                    led_ms: node.now().since_ms(led.since),
-                    first_append_ms: led.appended.map(since_push),
-                    first_ack_ms: led.acked.map(since_push),
+                    leader_epoch: served.leader_epoch,
+                    led_ms: node.now().since_ms(served.since),
+                    first_append_ms: served.appended.map(since_push),
+                    first_ack_ms: served.acked.map(since_push),
                 }
             });
             let served = LeadersServed { leader: node.me, partitions: partitions.collect() };
@@ -106,24 +106,24 @@ mod tests {
     use super::*;
     use crate::testing::tp;
 
-    fn led(epoch: i32) -> Led {
+    fn served(epoch: i32) -> FirstServed {
         let leader_epoch = LeaderEpoch(epoch);
-        Led { leader_epoch, since: Now(1), appended: Some(Now(2)), acked: None }
+        FirstServed { leader_epoch, since: Now(1), appended: Some(Now(2)), acked: None }
     }
 
     #[test]
     fn reports_are_bounded_and_news_is_not_overtaken_by_what_was_not_taken() {
         let reports = ServedReports::default();
         for index in 0..=i32::try_from(WAITING_MAX).unwrap() {
-            reports.add(&tp("t", index), led(1));
+            reports.add(&tp("t", index), served(1));
         }
         assert_eq!(reports.waiting().len(), WAITING_MAX);
         let batch = reports.take();
         assert_eq!(batch.len(), PARTITIONS_PER_REPORT_MAX);
-        reports.add(&tp("t", 0), led(2));
+        reports.add(&tp("t", 0), served(2));
         reports.put_back(batch);
-        assert_eq!(reports.waiting()[&tp("t", 0)], led(2));
-        assert_eq!(reports.waiting()[&tp("t", 1)], led(1));
+        assert_eq!(reports.waiting()[&tp("t", 0)], served(2));
+        assert_eq!(reports.waiting()[&tp("t", 1)], served(1));
         assert_eq!(reports.waiting().len(), WAITING_MAX);
     }
 }

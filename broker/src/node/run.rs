@@ -384,8 +384,8 @@ async fn tick(node: Arc<Node>) {
                 let mut after = Aftermath::default();
                 hosted.tick(node.now(), &mut after);
                 after.settle(&hosted, &*node, &mut flush);
-                if let Some(led) = hosted.leadership_news(node.now()) {
-                    node.served.add(&hosted.topic_partition, led);
+                if let Some(served) = hosted.leadership_news(node.now()) {
+                    node.served.add(&hosted.topic_partition, served);
                 }
             }
         });

@@ -21,7 +21,7 @@ use barnabas_types::{
 use super::aftermath::Aftermath;
 use super::flushing::Flushing;
 use super::inner::{Inner, Input, Waiter};
-use super::led::Leadership;
+use super::leadership::Leadership;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
 use crate::storage::Directory;

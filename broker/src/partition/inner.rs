@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::aftermath::{Aftermath, FailureKind, LogFailure};
 use super::flushing::Flushing;
 use super::hosted::Hosted;
-use super::led::Leadership;
+use super::leadership::Leadership;
 use super::log_start::DeleteResult;
 use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};

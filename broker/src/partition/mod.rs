@@ -5,7 +5,7 @@ mod cleanup;
 mod flushing;
 mod hosted;
 mod inner;
-mod led;
+mod leadership;
 mod log_start;
 #[cfg(test)]
 mod log_start_tests;
@@ -22,7 +22,7 @@ mod warming;
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Copied, Hosted};
-pub use led::Led;
+pub use leadership::FirstServed;
 pub use log_start::{DeleteResult, Deletion};
 pub use reading::{ConsumerRead, ReadSlice, Readable};
 pub use ready::Ready;

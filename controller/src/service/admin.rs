@@ -12,11 +12,11 @@ use tonic::{Request, Response, Status};
 
 use super::client::{ClusterView, ControllerClient};
 use super::handle::{ControllerHandle, CreatedTopic, NewTopic};
-use super::timeline::{FailoverHistory, Follow};
+use super::timeline::{FailoverHistory, Reader};
 use super::{describe, draining, electing, partitions, progress, reassign, settings};
 
 /// Most who read the timeline of one broker at once.
-const FOLLOWERS_MAX: usize = 64;
+const TIMELINE_READERS_MAX: usize = 64;
 
 /// What a broker has of the ledger of lost records.
 pub trait Ledger: Send + Sync + 'static {
@@ -54,8 +54,8 @@ pub struct AdminService {
     anywhere: ControllerClient,
     view: Arc<dyn ClusterView>,
     failovers: Arc<dyn FailoverHistory>,
-    /// Places for those who follow the timeline.
-    followers: Arc<Semaphore>,
+    /// Places for those who read the timeline.
+    timeline_readers: Arc<Semaphore>,
     ledger: Arc<dyn Ledger>,
     explains: Arc<dyn Explains>,
 }
@@ -76,9 +76,17 @@ impl AdminService {
         served: Served,
     ) -> AdminServer<Self> {
         let Served { ledger, failovers, explains } = served;
-        let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
-        AdminServer::new(Self { local, anywhere, view, ledger, failovers, followers, explains })
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        let timeline_readers = Arc::new(Semaphore::new(TIMELINE_READERS_MAX));
+        AdminServer::new(Self {
+            local,
+            anywhere,
+            view,
+            ledger,
+            failovers,
+            timeline_readers,
+            explains,
+        })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// Until this broker knows the cluster: an empty answer would say that there is nothing.
@@ -99,13 +107,13 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::TimelineRequest>,
     ) -> Result<Response<Self::TimelineStream>, Status> {
-        let Ok(place) = self.followers.clone().try_acquire_owned() else {
+        let Ok(place) = self.timeline_readers.clone().try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!(
-                "{FOLLOWERS_MAX} read the timeline here already; ask another broker"
+                "{TIMELINE_READERS_MAX} read the timeline here already; ask another broker"
             )));
         };
-        let follow = Follow::new(self.failovers.clone(), request.into_inner());
-        Ok(Response::new(ReceiverStream::new(follow.start(place))))
+        let reader = Reader::new(self.failovers.clone(), request.into_inner());
+        Ok(Response::new(ReceiverStream::new(reader.start(place))))
     }
 
     async fn create_topic(

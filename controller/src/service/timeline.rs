@@ -7,28 +7,26 @@ use barnabas_proto::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tonic::Status;
 
-/// Most failovers that one answer has, and that a follower is told of between two looks.
-const LAST_MAX: usize = 10_000;
 /// Records on their way to one reader.
-const READER_MAX: usize = 16;
+const RECORDS_WAITING_MAX: usize = 16;
 
 /// Where the records of failovers are kept.
 pub trait FailoverHistory: Send + Sync + 'static {
-    /// The last `n` failovers, the oldest first, each once, as it was told last.
-    fn last(&self, n: usize) -> Vec<v1::Failover>;
+    /// The failovers that are kept, a bounded number, the oldest first, each once, as it was told last.
+    fn kept(&self) -> Vec<v1::Failover>;
     /// A number that rises with each record.
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
 /// One reader of the timeline.
-pub(super) struct Follow {
+pub(super) struct Reader {
     history: Arc<dyn FailoverHistory>,
     request: v1::TimelineRequest,
     /// What the reader knows, of those that `history` still tells of.
     known: BTreeMap<String, v1::Failover>,
 }
 
-impl Follow {
+impl Reader {
     pub(super) fn new(history: Arc<dyn FailoverHistory>, request: v1::TimelineRequest) -> Self {
         Self { history, request, known: BTreeMap::new() }
     }
@@ -38,7 +36,7 @@ impl Follow {
         mut self,
         place: OwnedSemaphorePermit,
     ) -> mpsc::Receiver<Result<v1::Failover, Status>> {
-        let (records, reader) = mpsc::channel(READER_MAX);
+        let (records, reader) = mpsc::channel(RECORDS_WAITING_MAX);
         tokio::spawn(async move {
             let _place = place;
             let mut changes = self.history.changes();
@@ -84,7 +82,7 @@ impl Follow {
     }
 
     fn wanted(&self) -> Vec<v1::Failover> {
-        let mut all = self.history.last(LAST_MAX);
+        let mut all = self.history.kept();
         if let Some(id) = &self.request.id {
             all.retain(|failover| failover.id == *id);
         }
@@ -119,9 +117,8 @@ mod tests {
     }
 
     impl FailoverHistory for Written {
-        fn last(&self, n: usize) -> Vec<v1::Failover> {
-            let all = self.all.lock().unwrap();
-            all[all.len().saturating_sub(n)..].to_vec()
+        fn kept(&self) -> Vec<v1::Failover> {
+            self.all.lock().unwrap().clone()
         }
 
         fn changes(&self) -> watch::Receiver<u64> {
@@ -138,7 +135,7 @@ mod tests {
         request: v1::TimelineRequest,
     ) -> mpsc::Receiver<Result<v1::Failover, Status>> {
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Follow::new(history.clone(), request).start(place)
+        Reader::new(history.clone(), request).start(place)
     }
 
     async fn next(reader: &mut mpsc::Receiver<Result<v1::Failover, Status>>) -> (String, u32) {

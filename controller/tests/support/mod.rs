@@ -189,7 +189,7 @@ pub async fn listen() -> Listener {
 pub struct NoHistory;
 
 impl FailoverHistory for NoHistory {
-    fn last(&self, _: usize) -> Vec<v1::Failover> {
+    fn kept(&self) -> Vec<v1::Failover> {
         Vec::new()
     }
 

@@ -11,9 +11,9 @@ use super::hosted::Hosted;
 /// How long after the first append an acknowledgement is waited for before the append is told alone, in milliseconds.
 const TELL_ALONE_AFTER_MS: u64 = 1_000;
 
-/// One leadership, from the push that began it.
+/// When a leadership served producers for the first time, from the push that began it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Led {
+pub struct FirstServed {
     /// In which epoch.
     pub leader_epoch: LeaderEpoch,
     /// When it was taken over.
@@ -27,28 +27,28 @@ pub struct Led {
 /// What a partition's mutex guards of it.
 #[derive(Default)]
 pub(super) struct Leadership {
-    led: Option<Led>,
+    served: Option<FirstServed>,
     /// The request at acks=all whose answer would be the first.
     awaited: Option<WaiterId>,
     /// As it was told last.
-    told: Option<Led>,
+    told: Option<FirstServed>,
 }
 
 impl Leadership {
     /// The role changed: a leadership begins, or there is none any more.
     pub(super) fn begins(&mut self, role: Role, now: Now) {
-        let led = match role {
+        let served = match role {
             Role::Leader { leader_epoch } => {
-                Some(Led { leader_epoch, since: now, appended: None, acked: None })
+                Some(FirstServed { leader_epoch, since: now, appended: None, acked: None })
             }
             _ => None,
         };
-        *self = Self { led, ..Self::default() };
+        *self = Self { served, ..Self::default() };
     }
 
     /// A request at acks=all comes in.
     pub(super) fn awaits(&mut self, waiter: WaiterId) {
-        if self.led.is_some_and(|led| led.acked.is_none()) {
+        if self.served.is_some_and(|served| served.acked.is_none()) {
             self.awaited.get_or_insert(waiter);
         }
     }
@@ -60,8 +60,8 @@ impl Leadership {
 
     /// A producer's records were appended.
     pub(super) fn appended(&mut self, now: Now) {
-        if let Some(led) = &mut self.led {
-            led.appended.get_or_insert(now);
+        if let Some(served) = &mut self.served {
+            served.appended.get_or_insert(now);
         }
     }
 
@@ -71,29 +71,29 @@ impl Leadership {
         if let Some((_, answer)) = answers.iter().find(|(waiter, _)| *waiter == awaited) {
             self.awaited = None;
             if answer.is_ok()
-                && let Some(led) = &mut self.led
+                && let Some(served) = &mut self.served
             {
-                led.acked.get_or_insert(now);
+                served.acked.get_or_insert(now);
             }
         }
     }
 
     /// What is not told yet: both times together, or the append alone if no acknowledgement comes.
-    fn news(&mut self, now: Now) -> Option<Led> {
-        let led = self.led?;
+    fn news(&mut self, now: Now) -> Option<FirstServed> {
+        let served = self.served?;
         let late = |at: Now| now.since_ms(at) >= TELL_ALONE_AFTER_MS;
-        let ripe = led.acked.is_some() || led.appended.is_some_and(late);
-        if !ripe || self.told == Some(led) {
+        let ripe = served.acked.is_some() || served.appended.is_some_and(late);
+        if !ripe || self.told == Some(served) {
             return None;
         }
-        self.told = Some(led);
-        Some(led)
+        self.told = Some(served);
+        Some(served)
     }
 }
 
 impl Hosted {
     /// What this broker has done as leader and not told yet.
-    pub fn leadership_news(&self, now: Now) -> Option<Led> {
+    pub fn leadership_news(&self, now: Now) -> Option<FirstServed> {
         self.lock().leadership.news(now)
     }
 }
@@ -104,8 +104,8 @@ mod tests {
 
     const LEADER: Role = Role::Leader { leader_epoch: LeaderEpoch(4) };
 
-    fn led(appended: Option<u64>, acked: Option<u64>) -> Led {
-        Led {
+    fn served(appended: Option<u64>, acked: Option<u64>) -> FirstServed {
+        FirstServed {
             leader_epoch: LeaderEpoch(4),
             since: Now(100),
             appended: appended.map(Now),
@@ -130,7 +130,7 @@ mod tests {
         leadership.awaits(WaiterId(4));
         leadership.answered(&[(WaiterId(3), Ok(Offset(1)))], Now(140));
         leadership.answered(&[(WaiterId(4), Ok(Offset(2)))], Now(150));
-        assert_eq!(leadership.news(Now(151)), Some(led(Some(110), Some(150))));
+        assert_eq!(leadership.news(Now(151)), Some(served(Some(110), Some(150))));
         leadership.awaits(WaiterId(5));
         leadership.answered(&[(WaiterId(5), Ok(Offset(3)))], Now(160));
         assert_eq!(leadership.news(Now(9_000)), None);
@@ -143,10 +143,10 @@ mod tests {
         leadership.appended(Now(110));
         assert_eq!(leadership.news(Now(110 + TELL_ALONE_AFTER_MS - 1)), None);
         let late = Now(110 + TELL_ALONE_AFTER_MS);
-        assert_eq!(leadership.news(late), Some(led(Some(110), None)));
+        assert_eq!(leadership.news(late), Some(served(Some(110), None)));
         leadership.awaits(WaiterId(2));
         leadership.answered(&[(WaiterId(2), Ok(Offset(9)))], Now(5_000));
-        assert_eq!(leadership.news(Now(5_001)), Some(led(Some(110), Some(5_000))));
+        assert_eq!(leadership.news(Now(5_001)), Some(served(Some(110), Some(5_000))));
     }
 
     #[test]
