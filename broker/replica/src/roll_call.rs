@@ -1,8 +1,9 @@
 //! The roll call: a leader asks its maximal ISR whether it still led when a request came, before it says what only a leader knows.
 //!
-//! A leader that was deposed and has not heard of it lacks what its successor has acknowledged. Two answers of it would do
-//! harm: that a producer's sequence is missing (`gaps`), and that a consumer's offset is above the log end, on which clients
-//! reset their position and skip records or read them twice.
+//! A leader that was deposed and has not heard of it lacks what its successor has acknowledged. Three answers of it would do
+//! harm: that a producer's sequence is missing (`gaps`), that a consumer's offset is above the log end, and that no epoch is as new
+//! as the one of the last record that it has read. On the latter two clients reset their position, and skip records or read them
+//! twice.
 //!
 //! Whoever deposed it in a clean election, and was the first that served anybody, was a member of its maximal ISR, and takes
 //! no part in its epoch any more from before it served. A member that fetches in this epoch after it has heard the call had
@@ -14,6 +15,8 @@
 //! answered call, and the epoch that a consumer knows does not stand for one: it may go on from an offset that another
 //! member of its group has committed under the successor. Nor is the call bound to a leadership: what is heard and fetched in a
 //! later one says the same of the time before the request.
+
+use barnabas_types::LeaderEpoch;
 
 use crate::effects::Effects;
 use crate::leader::Leader;
@@ -41,6 +44,13 @@ impl Replica {
     pub fn doubts_end(&self, call: Option<u64>) -> bool {
         let RoleState::Leader(leader) = &self.role else { return false };
         call.unwrap_or(u64::MAX) > leader.answered_call()
+    }
+
+    /// As [`Replica::doubts_end`], for a client that asks where `asked` ends: an epoch newer than the one in which this replica leads
+    /// is one of a successor, if there is any. Of others it knows all.
+    #[must_use]
+    pub fn doubts_epoch(&self, asked: LeaderEpoch, call: Option<u64>) -> bool {
+        self.leader_epoch().is_some_and(|present| asked > present) && self.doubts_end(call)
     }
 
     pub(crate) fn on_roll_call(&mut self, effects: &mut Effects) {

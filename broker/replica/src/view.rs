@@ -198,7 +198,7 @@ impl Replica {
     }
 
     /// OffsetForLeaderEpoch: the largest known epoch not above `asked` and its exclusive end; `None` if there is none, or
-    /// if `asked` is newer than every epoch here (KIP-279).
+    /// if `asked` is newer than every epoch here (KIP-279): not to be told to clients while [`Replica::doubts_epoch`].
     ///
     /// # Errors
     /// As [`Replica::consumer_view`], without `OffsetNotAvailable`.

@@ -113,7 +113,7 @@ pub(crate) fn handle(
             Ok(Handled::Answered(vec![bytes]))
         }
         Request::OffsetForLeaderEpoch(request) => {
-            answer(context, &offset_for_leader_epoch::handle(context, &request))
+            offset_for_leader_epoch::handle(context, &request, flush)
         }
         Request::CreateTopics(request) => {
             later(context, create_topics::handle(context.node.clone(), context.version, request))

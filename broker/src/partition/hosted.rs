@@ -18,6 +18,8 @@ use barnabas_types::{
     TopicConfig, TopicPartition,
 };
 
+use tokio::sync::Notify;
+
 use super::aftermath::Aftermath;
 use super::flushing::Flushing;
 use super::inner::{Inner, Input, Waiter};
@@ -47,6 +49,8 @@ pub struct Hosted {
     pub(super) high_watermark: AtomicI64,
     produce_rules: RwLock<ProduceRules>,
     flush_timeout_ms: AtomicI64,
+    /// A roll call was answered, or the role is another one.
+    pub(super) roll_called: Notify,
 }
 
 /// What a produce became for one partition.
@@ -108,6 +112,7 @@ impl Hosted {
             high_watermark,
             produce_rules: RwLock::new(ProduceRules::from(&TopicConfig::default())),
             flush_timeout_ms: AtomicI64::new(i64::MAX),
+            roll_called: Notify::new(),
         }
     }
 
@@ -374,18 +379,6 @@ impl Hosted {
     /// The epoch that covers `offset`, for answers that carry a leader epoch.
     pub fn epoch_at(&self, offset: Offset) -> Option<LeaderEpoch> {
         self.lock().replica.epochs().epoch_at(offset)
-    }
-
-    /// OffsetForLeaderEpoch (KIP-101, KIP-320).
-    ///
-    /// # Errors
-    /// Not the leader, wrong epoch.
-    pub fn end_offset_for_epoch(
-        &self,
-        current_leader_epoch: Option<LeaderEpoch>,
-        asked: LeaderEpoch,
-    ) -> Result<Option<(LeaderEpoch, Offset)>, Condition> {
-        self.lock().replica.end_offset_for_epoch(current_leader_epoch, asked)
     }
 
     /// The replica's answer for R8 while the accepted state is leaderless.

@@ -267,9 +267,11 @@ impl Inner {
         }
         if effects.roll_call_answered {
             after.due_fetches.append(&mut self.doubting);
+            hosted.roll_called.notify_waiters();
         }
         if let Some(role) = effects.role_changed {
             self.leads(role);
+            hosted.roll_called.notify_waiters();
             after.due_fetches.append(&mut self.parked);
             after.due_fetches.append(&mut self.doubting);
             self.tell_watchers(None, after);

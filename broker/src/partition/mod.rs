@@ -2,6 +2,7 @@
 
 mod aftermath;
 mod cleanup;
+mod epoch_end;
 mod flushing;
 mod hosted;
 mod inner;
@@ -20,6 +21,7 @@ mod waiting;
 mod warming;
 
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
+pub use epoch_end::EpochEnd;
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Copied, Hosted};
 pub use leadership::FirstServed;

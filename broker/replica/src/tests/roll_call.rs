@@ -28,6 +28,21 @@ fn r14_the_log_end_is_in_doubt_until_every_member_has_heard_the_call_and_fetched
     assert!(!heard(&mut rig, 3, first), "once");
 }
 
+#[test]
+fn r14_an_epoch_above_the_leaders_own_is_in_doubt_until_the_call_is_answered() {
+    let mut rig = Rig::leader(&[1, 2]);
+    let present = rig.epoch();
+    let to_come = LeaderEpoch(present.0 + 1);
+    assert!(!rig.replica.doubts_epoch(present, None), "of that it knows all");
+    assert!(rig.replica.doubts_epoch(to_come, None));
+    let first = call(&mut rig);
+    assert!(rig.replica.doubts_epoch(to_come, Some(first)));
+    assert!(heard(&mut rig, 2, first));
+    assert!(!rig.replica.doubts_epoch(to_come, Some(first)));
+    rig.isr(&[1]);
+    assert!(!rig.replica.doubts_epoch(to_come, None), "nobody else can be elected");
+}
+
 /// A successor may have been elected since, and the next consumer have read its records.
 #[test]
 fn r14_an_answered_call_says_nothing_of_later_requests() {

@@ -41,7 +41,7 @@ pub(crate) use sessions::FetchSessions;
 const RESPONSE_BYTES_MAX: usize = 8 << 20;
 /// How long a fetch of what is not in the log waits for the roll call at least, also if the client would wait for less: it
 /// takes two hops if all members of the ISR are well.
-const ROLL_CALL_WAIT: Duration = Duration::from_millis(500);
+pub(super) const ROLL_CALL_WAIT: Duration = Duration::from_millis(500);
 /// First version in which the replica's id is a part of the replica's state (KIP-903).
 const REPLICA_STATE_VERSION: i16 = 15;
 /// First version with sessions.
