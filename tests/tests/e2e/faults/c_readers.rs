@@ -127,9 +127,16 @@ async fn c4_r14_a_leader_that_was_deposed_unawares_calls_nothing_out_of_range() 
         // All the while it has held itself for the leader.
         assert_eq!(client.latest("t", partition, -1).await?, Ok(old_end));
     }
+    // Nor that there is no such epoch as its successor's: that is a truncation to who has read the successor's records.
+    let epoch = i32::try_from(state.leader_epoch)?;
+    let in_doubt = client.epoch_end("t", partition, (-1, epoch)).await?;
+    assert_eq!(in_doubt, Err(6), "NOT_LEADER_OR_FOLLOWER");
+    assert_eq!(client.latest("t", partition, -1).await?, Ok(old_end));
     // Who leads says so, as soon as its followers have: also to who does not wait.
     let beyond = Fetch { offset: end + 1, ..Fetch::default() };
     assert_eq!(successor.fetch("t", partition, beyond).await?.error, 1, "OFFSET_OUT_OF_RANGE");
+    let to_come = successor.epoch_end("t", partition, (-1, epoch + 1)).await?;
+    assert_eq!(to_come, Ok((-1, -1)), "never known");
     scene.cluster.links(old).zookeeper.set(Link::Whole);
     scene.cluster.links(old).admin.set(Link::Cut);
     scene.cluster.links(old).admin.set(Link::Whole);
