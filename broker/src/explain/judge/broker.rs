@@ -196,7 +196,7 @@ pub(super) fn failed_directory(
         .stays_until("its disk is repaired or replaced and the broker is restarted")
         .next(
             format!("repair or replace the disk of {path}, then on the host of broker {id}: kill PID; barnabas broker --config FILE"),
-            "leaders of its other directories move meanwhile; on an empty disk its replicas are copied from the leaders",
+            "leaders of its other directories move meanwhile; on an empty disk its replicas are copied from their leaders, and one without a leader may be the only copy of what was acknowledged: repair that disk before you replace it",
         )
 }
 
