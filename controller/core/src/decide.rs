@@ -439,19 +439,13 @@ fn judge_members(
         if !assigned.contains(&broker) {
             return Err(refuse("a broker in the proposed ISR is not an assigned replica"));
         }
-        let registered = view.brokers.get(&broker).is_some_and(|b| b.epoch == epoch);
-        let unfit = !registered
-            || view.failed.contains(&broker)
-            || view.is_draining(broker)
-            || view.is_suspected(broker);
-        if unfit && !state.in_isr(broker) {
-            // Named, so that its leader withdraws it. Whether a member stays is decided here, not there.
-            return Err(Condition::IneligibleReplica(broker));
-        }
-        if !registered {
+        if view.brokers.get(&broker).is_none_or(|b| b.epoch != epoch) {
             return Err(refuse(
                 "a broker in the proposed ISR is not registered under the broker epoch it names",
             ));
+        }
+        if (view.is_draining(broker) || view.is_suspected(broker)) && !state.in_isr(broker) {
+            return Err(Condition::IneligibleReplica(broker));
         }
         if view.failed.contains(&broker) {
             return Err(refuse("a broker in the proposed ISR cannot serve its replica"));

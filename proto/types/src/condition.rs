@@ -86,11 +86,8 @@ pub enum Condition {
         /// Why.
         reason: &'static str,
     },
-    /// A proposed ISR names a replica that may not join one: its broker is being drained (R26, KIP-841), suspected (R17), not registered
-    /// under the epoch that the proposal names (R12), or cannot serve the replica (R38).
-    #[error(
-        "broker {0} may not join an ISR: it is being drained, seems to be gone, is registered anew, or cannot serve its replica"
-    )]
+    /// A proposed ISR names a replica that may not join one: its broker is being drained (R26, KIP-841), or suspected (R17).
+    #[error("broker {0} may not join an ISR: it is being drained, or seems to be gone")]
     IneligibleReplica(BrokerId),
     /// The preferred replica cannot lead now (KIP-460).
     #[error("{0}")]
