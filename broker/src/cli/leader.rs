@@ -95,7 +95,8 @@ impl LeaderVerb {
 }
 
 impl ElectArgs {
-    /// The partitions to elect, each with the epoch at which it was looked at.
+    /// The partitions to elect; for an unclean election each with the epoch at which it was looked at (R39). A preferred one is
+    /// right whenever it is possible: the controller may just have made it by itself.
     fn partitions(&self) -> Result<Vec<ElectPartition>, CliError> {
         let mut names: Vec<String> = self.of.iter().map(|(topic, _)| topic.clone()).collect();
         names.sort_unstable();
@@ -118,7 +119,11 @@ impl ElectArgs {
                     found.push(ElectPartition {
                         topic: topic.name.clone(),
                         partition: partition.index,
-                        partition_epoch: partition.state.as_ref().map(|s| s.partition_epoch),
+                        partition_epoch: partition
+                            .state
+                            .as_ref()
+                            .filter(|_| self.unclean)
+                            .map(|s| s.partition_epoch),
                     });
                 }
             }
