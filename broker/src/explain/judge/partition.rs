@@ -359,15 +359,14 @@ impl Look<'_> {
     /// Something has held the leader's replica all the time that it was tried: who reads or writes there waits, and others on this
     /// broker with them.
     fn stalled(&self, leader: BrokerId) -> Option<Cause> {
-        let replica = self.facts.replica(leader, self.at).filter(|r| r.held)?;
+        self.facts.replica(leader, self.at).filter(|r| r.held)?;
         let name = shown(self.at);
         let text =
             format!("a write to the log of {name} on broker {leader}, which leads, does not end");
         Some(
             Cause::new(Kind::DiskStalled, Severity::Offline, &[leader], text)
                 .fact(format!(
-                    "broker {leader}: {} was held for as long as it was tried, at least half a second",
-                    if replica.directory.is_empty() { &name } else { &replica.directory }
+                    "broker {leader}: {name} was held for as long as it was tried, at least half a second"
                 ))
                 .heals("its disk, when it goes on; if it reports an error instead, others lead")
                 .next(
