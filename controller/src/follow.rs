@@ -21,6 +21,8 @@ pub(crate) struct Open {
     counts: BTreeMap<ControllerEpoch, usize>,
     /// When a controller lost its last one.
     last_closed: Option<(ControllerEpoch, Instant)>,
+    /// The last controller that said that its own broker is being emptied.
+    draining: Option<ControllerEpoch>,
 }
 
 /// The push streams that are open at this broker, counted by controller epoch. Cheap to clone.
@@ -44,6 +46,11 @@ impl PushStreams {
         self.0.borrow().counts.contains_key(&epoch)
     }
 
+    /// Whether the controller of this epoch was being emptied when it pushed last.
+    pub(crate) fn is_draining(&self, epoch: ControllerEpoch) -> bool {
+        self.0.borrow().draining == Some(epoch)
+    }
+
     /// Since when the controller of this epoch has no stream here any more; `None`: it has one, or never had.
     pub(crate) fn closed_since(&self, epoch: ControllerEpoch) -> Option<Instant> {
         let closed = self.0.borrow().last_closed.filter(|(of, _)| *of == epoch)?.1;
@@ -56,6 +63,21 @@ impl PushStreams {
 pub struct PushStream {
     epoch: ControllerEpoch,
     streams: PushStreams,
+}
+
+impl PushStream {
+    /// What the controller's push says of its own broker: whether that is being emptied.
+    pub fn says_draining(&self, drains: bool) {
+        self.streams.0.send_if_modified(|open| {
+            let known = open.draining == Some(self.epoch);
+            if drains {
+                open.draining = Some(self.epoch);
+            } else if known {
+                open.draining = None;
+            }
+            false // nobody waits for it
+        });
+    }
 }
 
 impl Drop for PushStream {

@@ -17,6 +17,8 @@ pub(crate) struct Lost {
     pub(crate) suspected: Option<Instant>,
     /// `/controller` was found to be gone.
     pub(crate) gone: Option<Instant>,
+    /// Its last push here said that its broker is being emptied: it goes in order.
+    pub(crate) draining: bool,
 }
 
 /// See the module's head.
@@ -27,7 +29,8 @@ impl Predecessor {
     /// Who is controller now: whatever was seen of the one before is settled.
     pub(crate) fn known(&mut self, controller: BrokerId, epoch: ControllerEpoch) {
         if self.0.is_none_or(|(_, known)| known != epoch) {
-            let lost = Lost { controller, stream_broke: None, suspected: None, gone: None };
+            let (stream_broke, suspected, gone) = (None, None, None);
+            let lost = Lost { controller, stream_broke, suspected, gone, draining: false };
             self.0 = Some((lost, epoch));
         }
     }
@@ -50,7 +53,7 @@ impl Predecessor {
         let stream_broke = pushes.closed_since(epoch);
         let holds = |at: &Instant| stream_broke.is_none_or(|broke| broke <= *at);
         let suspected = lost.suspected.filter(|_| !pushes.is_open(epoch)).filter(holds);
-        Some(Lost { stream_broke, suspected, ..lost })
+        Some(Lost { stream_broke, suspected, draining: pushes.is_draining(epoch), ..lost })
     }
 }
 
@@ -93,12 +96,15 @@ mod tests {
         let lost = predecessor.lost(&pushes).unwrap();
         assert_eq!((lost.stream_broke, lost.suspected), (None, None));
         assert!(lost.gone.is_some());
+        stream.says_draining(true);
         drop(stream);
         let lost = predecessor.lost(&pushes).unwrap();
         assert!(lost.stream_broke.is_some() && lost.suspected.is_none(), "that was before");
+        assert!(lost.draining, "it went in order");
         predecessor.known(BrokerId(3), ControllerEpoch(5));
         let lost = predecessor.lost(&pushes).unwrap();
         let nothing = (lost.stream_broke, lost.suspected, lost.gone);
         assert_eq!((lost.controller, nothing), (BrokerId(3), (None, None, None)));
+        assert!(!lost.draining, "that was another one");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use barnabas_proto::convert::failover_json;
+use barnabas_proto::convert::failover_shown;
 use barnabas_proto::v1::{Failover, TimelineRequest};
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -48,19 +48,19 @@ enum TimelineVerb {
     },
 }
 
-/// Columns of the list with their widths; lines come one by one, so that they cannot fit themselves to one another.
-const COLUMNS: [(&str, usize); 11] = [
-    ("id", 7),
-    ("time", 24),
-    ("broker", 14),
-    ("cause", 15),
-    ("controller_epoch", 16),
-    ("moved", 6),
-    ("leaderless", 10),
-    ("led_again_ms", 12),
-    ("pushed_ms", 10),
-    ("acked_ms", 10),
-    ("isr_restored_ms", 15),
+/// Columns of the list: title, name in JSON, and width; lines come one by one, so that they cannot fit themselves to one another.
+const COLUMNS: [(&str, &str, usize); 11] = [
+    ("ID", "id", 7),
+    ("TIME", "started_at_ms", 24),
+    ("BROKER", "broker", 14),
+    ("CAUSE", "cause", 15),
+    ("CONTROLLER_EPOCH", "controller_epoch", 16),
+    ("MOVED", "partitions_moved", 6),
+    ("LEADERLESS", "partitions_left_offline", 10),
+    ("LED_AGAIN_MS", "led_again_ms", 12),
+    ("PUSHED_MS", "pushed_ms", 10),
+    ("ACKED_MS", "acked_ms", 10),
+    ("ISR_RESTORED_MS", "isr_restored_ms", 15),
 ];
 const PHASE_COLUMNS: [&str; 4] = ["at_ms", "took_ms", "phase", "where"];
 
@@ -85,11 +85,11 @@ impl TimelineArgs {
         let wanted = if follow { u32::MAX } else { last };
         let request = TimelineRequest { last: wanted, follow: false, id: None };
         read(&asking, request, |failover| all.push(failover.clone()))?;
+        let term = term(&asking);
         if asking.json && !follow {
-            print_json(&Value::Array(all.iter().map(failover_json).collect()));
+            print_json(&Value::Array(all.iter().map(|of| failover_shown(of, term)).collect()));
             return Ok(());
         }
-        let term = if asking.json { 0 } else { term(&asking) };
         let mut printer = Printer { json: asking.json, verbose, term, lines: 0 };
         let skipped = all.len().saturating_sub(usize::try_from(last).unwrap_or(usize::MAX));
         all[skipped..].iter().for_each(|failover| printer.print(failover));
@@ -166,16 +166,16 @@ struct Printer {
 
 impl Printer {
     fn print(&mut self, failover: &Failover) {
-        let shown = failover_json(failover);
+        self.term = self.term.max(failover.controller_epoch);
+        let shown = failover_shown(failover, self.term);
         if self.json {
             say!("{shown}");
             return;
         }
         if self.lines == 0 {
-            say!("{}", line(|name| name.to_uppercase()));
+            say!("{}", title());
         }
         self.lines += 1;
-        self.term = self.term.max(failover.controller_epoch);
         say!("{}", line(|name| cell(&shown, name, self.term)));
         if self.verbose {
             say!("\n{}", indented(&phases(&shown)));
@@ -191,19 +191,20 @@ fn term(asking: &Asking) -> i32 {
 fn show(id: String, asking: &Asking) -> Result<(), CliError> {
     let request = TimelineRequest { last: 1, follow: false, id: Some(id.clone()) };
     let mut found = None;
-    read(asking, request, |failover| found = Some(failover_json(failover)))?;
-    let Some(shown) = found else {
+    read(asking, request, |failover| found = Some(failover.clone()))?;
+    let Some(found) = found else {
         let id = printable(&id);
         return Err(CliError::Refused(format!(
             "no failover '{id}' is known to this broker; `barnabas timeline` lists those that are"
         )));
     };
+    let term = term(asking);
+    let shown = failover_shown(&found, term);
     if asking.json {
         print_json(&shown);
         return Ok(());
     }
-    let term = term(asking);
-    say!("{}\n{}", line(|name| name.to_uppercase()), line(|name| cell(&shown, name, term)));
+    say!("{}\n{}", title(), line(|name| cell(&shown, name, term)));
     say!("\n{}", phases(&shown).trim_end());
     Ok(())
 }
@@ -216,15 +217,25 @@ fn read(
     ask_stream(asking, |mut client| async move { client.timeline(request).await }, each)
 }
 
+fn title() -> String {
+    padded(|title, _| title.to_owned())
+}
+
 fn line(cell: impl Fn(&str) -> String) -> String {
-    let padded = COLUMNS.map(|(name, width)| format!("{:<width$}", cell(name)));
+    padded(|_, name| cell(name))
+}
+
+fn padded(text: impl Fn(&str, &str) -> String) -> String {
+    let padded = COLUMNS.map(|(title, name, width)| format!("{:<width$}", text(title, name)));
     padded.join(" ").trim_end().to_owned()
 }
 
 /// One cell of the list. `term` is the newest controller epoch that is known: the record of an earlier one gets no further.
 fn cell(failover: &Value, name: &str, term: i32) -> String {
     match name {
-        "time" => failover["time_ms"].as_i64().map_or_else(|| "-".to_owned(), when::show),
+        "started_at_ms" => {
+            failover["started_at_ms"].as_i64().map_or_else(|| "-".to_owned(), when::show)
+        }
         "broker" if failover["was_controller"] == true => {
             format!("{} (controller)", failover["broker"])
         }
@@ -240,8 +251,11 @@ fn cell(failover: &Value, name: &str, term: i32) -> String {
 
 /// Whether the term that recorded it is over, and this was left to be recorded.
 fn is_cut_off(failover: &Value, name: &str, term: i32) -> bool {
-    let counts: &[&str] =
-        if name == "led_again_ms" { &["leaderless"] } else { &["moved", "shrunk", "leaderless"] };
+    let counts: &[&str] = if name == "led_again_ms" {
+        &["partitions_left_offline"]
+    } else {
+        &["partitions_moved", "shrunk", "partitions_left_offline"]
+    };
     let touched = counts.iter().any(|count| failover[*count] != 0);
     touched && failover["controller_epoch"].as_i64().is_some_and(|epoch| epoch < i64::from(term))
 }
@@ -261,9 +275,13 @@ fn plain(value: &Value) -> String {
 fn phases(failover: &Value) -> String {
     let none = Vec::new();
     let phases = failover["phases"].as_array().unwrap_or(&none);
+    // Line by line, so that those up to a phase sum up to its time, whoever else was under way.
+    let mut before_ms = 0.0;
     let row = |phase: &Value| {
+        let end_ms = phase["end_ms"].as_f64().unwrap_or_default();
+        let took_ms = end_ms - std::mem::replace(&mut before_ms, end_ms);
         serde_json::json!({
-            "at_ms": plain(&phase["at_ms"]), "took_ms": plain(&phase["took_ms"]),
+            "at_ms": plain(&phase["end_ms"]), "took_ms": format!("{took_ms:.1}"),
             "phase": phase["name"], "where": place(phase),
         })
     };
@@ -324,7 +342,7 @@ mod tests {
             phases: vec![pushed, acked],
             ..Failover::default()
         };
-        let shown = failover_json(&failover);
+        let shown = failover_shown(&failover, 41);
         let words: Vec<String> =
             line(|name| cell(&shown, name, 41)).split_whitespace().map(str::to_owned).collect();
         assert_eq!(
@@ -355,7 +373,8 @@ mod tests {
     #[test]
     fn what_a_controller_that_is_gone_has_not_recorded_is_unknown() {
         let failover = |moved| Failover { controller_epoch: 41, moved, ..Failover::default() };
-        let of = |failover: &Failover, name, term| cell(&failover_json(failover), name, term);
+        let of =
+            |failover: &Failover, name, term| cell(&failover_shown(failover, term), name, term);
         assert_eq!(of(&failover(4), "isr_restored_ms", 41), "-", "not yet");
         assert_eq!(of(&failover(4), "isr_restored_ms", 0), "-", "nobody knows of another term");
         assert_eq!(of(&failover(4), "isr_restored_ms", 42), "unknown");

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use barnabas_controller::PushStreams;
+use barnabas_controller::{PushStream, PushStreams};
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_server::BrokerControl;
@@ -65,13 +65,17 @@ impl BrokerControl for PushService {
         let mut updates = request.into_inner();
         let (sender, receiver) = mpsc::channel(ACKS_MAX);
         let (agent, streams) = (self.agent.clone(), self.open.clone());
+        let node = self.explainer.node().clone();
         tokio::spawn(async move {
-            let mut open = None;
+            let mut open: Option<PushStream> = None;
             while let Ok(Some(update)) = updates.message().await {
                 // A stream is of one term: the controller begins another one with its next.
                 let epoch = ControllerEpoch(update.controller_epoch);
-                open.get_or_insert_with(|| streams.opened(epoch));
+                let open = open.get_or_insert_with(|| streams.opened(epoch));
                 let answer = one(&agent, update).await;
+                let image = node.view.image();
+                let own = image.controller.and_then(|(id, _)| image.brokers.get(&id));
+                open.says_draining(own.is_some_and(|own| own.draining));
                 let refused = answer.is_err();
                 if sender.send(answer).await.is_err() || refused {
                     return;

@@ -33,6 +33,7 @@ impl Timeline {
             stream_broke_us: before(lost.stream_broke),
             suspected_us: before(lost.suspected),
             gone_us: before(lost.gone),
+            draining: lost.draining,
         });
         let tracker = Tracker::new(me, epoch, lost, moment(begun));
         Self { tracker, begun, records }

@@ -8,8 +8,7 @@ use barnabas_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, TopicP
 
 use super::step::{Cause, Step};
 use super::{
-    DIRECTORIES_WITHIN_US, Moment, SERVED_WITHIN_MAX_US, TELL_AGAIN_AFTER_US,
-    TELL_UNFINISHED_AFTER_US,
+    DIRECTORIES_WITHIN_US, Moment, NOTHING_AFTER_US, SERVED_WITHIN_MAX_US, TELL_AGAIN_AFTER_US,
 };
 
 /// What a write does to a partition on account of the failover.
@@ -28,8 +27,8 @@ pub(super) enum Change {
 pub(super) struct Written {
     pub(super) partition: TopicPartition,
     pub(super) isr_before: usize,
-    pub(super) isr_after: usize,
-    pub(super) assigned: usize,
+    pub(super) isr_after: Vec<BrokerId>,
+    pub(super) assigned: Vec<BrokerId>,
     pub(super) leader: Option<BrokerId>,
     pub(super) leader_epoch: LeaderEpoch,
 }
@@ -109,13 +108,15 @@ pub(super) struct Failover {
     /// All that ever were one of the two.
     left_leaderless: BTreeSet<TopicPartition>,
     shrunk: BTreeSet<TopicPartition>,
-    /// How many ISR members each partition had before; those that have them again are gone from here.
+    /// How many ISR members each partition had before; those of which the broker is a member again are gone from here.
     restoring: BTreeMap<TopicPartition, usize>,
     appends: Extremes,
     acks: Extremes,
     late_appends: Extremes,
     late_acks: Extremes,
     told_us: Option<i64>,
+    /// It was told since everybody knew what follows from it.
+    told_whole: bool,
     news: bool,
 }
 
@@ -153,6 +154,7 @@ impl Failover {
             late_appends: Extremes::default(),
             late_acks: Extremes::default(),
             told_us: None,
+            told_whole: false,
             news: true,
         }
     }
@@ -167,10 +169,25 @@ impl Failover {
         }
     }
 
-    /// Whether another failure of the same broker belongs to it.
-    pub(super) fn joins(&self, cause: Cause, at: Moment) -> bool {
-        let directory = self.cause == Cause::FailedReplicas && cause == Cause::FailedReplicas;
-        !self.over && (!directory || at.us - self.opened.us <= DIRECTORIES_WITHIN_US)
+    /// Whether another failure of the same broker, which loses ISR entries of this epoch by it, belongs to it. A broker that cannot
+    /// serve some replicas lives on: what happens to it much later, or in another life, is a failure of its own.
+    pub(super) fn joins(&self, entry: BrokerEpoch, at: Moment) -> bool {
+        let same_life = self.broker_epoch.is_none_or(|epoch| epoch == entry);
+        let lives_on = self.cause == Cause::FailedReplicas;
+        let soon = at.us - self.opened.us <= DIRECTORIES_WITHIN_US;
+        !self.over && (!lives_on || (same_life && soon))
+    }
+
+    /// The broker has acknowledged something under `epoch`: what ends its failover.
+    pub(super) fn heard_of(&mut self, epoch: BrokerEpoch) -> bool {
+        let ends = match self.cause {
+            Cause::Drain => false,
+            Cause::FailedReplicas => self.broker_epoch.is_some_and(|known| known != epoch),
+            Cause::Suspicion | Cause::SessionEnd | Cause::Restart => true,
+        };
+        let now = ends && !self.over;
+        self.over |= ends;
+        now
     }
 
     /// Whether a change of this partition may be its recovery.
@@ -231,8 +248,12 @@ impl Failover {
             self.restoring.insert(at.clone(), before.max(write.isr_before));
             self.news = true;
         }
-        let wanted = self.restoring.get(at).map(|before| (*before).min(write.assigned));
-        if wanted.is_some_and(|wanted| write.isr_after >= wanted) {
+        let back = |before: usize| match write.assigned.contains(&self.broker) {
+            true => write.isr_after.contains(&self.broker),
+            // Its replica was moved elsewhere meanwhile.
+            false => write.isr_after.len() >= before.min(write.assigned.len()),
+        };
+        if self.restoring.get(at).is_some_and(|before| back(*before)) {
             self.restoring.remove(at);
         }
         self.look_at_isr(us);
@@ -344,7 +365,7 @@ impl Failover {
     pub(super) fn is_closed(&self, us: i64) -> bool {
         let nothing = self.is_nothing();
         if nothing && !self.was_controller {
-            let late = us - self.opened.us > TELL_UNFINISHED_AFTER_US;
+            let late = us - self.opened.us > NOTHING_AFTER_US;
             return self.writes_open == 0 && late;
         }
         let restored = nothing || self.steps.contains_key(&Step::IsrRestored);
@@ -357,28 +378,31 @@ impl Failover {
             us.saturating_sub(self.opened.us) > SERVED_WITHIN_MAX_US
         };
         let led = self.stuck.is_empty();
-        self.known_everywhere && restored && led && served && settled && !self.is_owed()
+        // A suspicion that could move nothing leaves nothing to be known.
+        let known = self.known_everywhere || self.version.is_none();
+        known && restored && led && served && settled && !self.is_owed()
     }
 
-    /// Whether it has taken nothing from anybody yet.
+    /// Whether nobody has lost anything by it yet: no write, and no partition that only the suspected broker can lead.
     fn is_nothing(&self) -> bool {
-        !self.steps.contains_key(&Step::FirstWritten)
+        !self.steps.contains_key(&Step::FirstWritten) && self.left_leaderless.is_empty()
     }
 
     fn is_owed(&self) -> bool {
         self.news && (self.was_controller || !self.steps.is_empty())
     }
 
-    /// When it is to be told next.
+    /// When it is to be told next. At once when it is decided: if this controller fails, too, nobody else knows of it. Then when all
+    /// know, and after that at intervals.
     pub(super) fn due_us(&self) -> Option<i64> {
-        let nothing = self.is_nothing();
-        if !self.news || (nothing && !self.was_controller) {
+        let begun = !self.is_nothing() || self.was_controller || self.writes_open > 0;
+        if !self.news || !begun {
             return None;
         }
         Some(match self.told_us {
+            None => i64::MIN,
+            Some(_) if self.known_everywhere && !self.told_whole => i64::MIN,
             Some(told) => told + TELL_AGAIN_AFTER_US,
-            None if self.known_everywhere => i64::MIN,
-            None => self.opened.us + TELL_UNFINISHED_AFTER_US,
         })
     }
 
@@ -389,6 +413,7 @@ impl Failover {
         controller: (BrokerId, ControllerEpoch),
     ) -> v1::Failover {
         (self.told_us, self.news) = (Some(us), false);
+        self.told_whole |= self.known_everywhere;
         let mut found: Vec<(i64, Step, v1::FailoverPhase)> = Vec::new();
         let mut add = |us: i64, step: Step, phase: v1::FailoverPhase| {
             let name = step.as_str().to_owned();

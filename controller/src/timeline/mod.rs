@@ -25,11 +25,11 @@ pub(crate) const OPEN_MAX: usize = 32;
 /// How long after the last write a first append or acknowledgement still belongs to a failover, in microseconds. Later ones say when a
 /// producer had something to send.
 const SERVED_WITHIN_MAX_US: i64 = 60_000_000;
-/// A failover that is not known everywhere after so long is told as it is, in microseconds.
-const TELL_UNFINISHED_AFTER_US: i64 = 5_000_000;
+/// What has come to nothing is forgotten after so long, in microseconds.
+const NOTHING_AFTER_US: i64 = 5_000_000;
 /// Shortest time between two reports of one failover, in microseconds.
 const TELL_AGAIN_AFTER_US: i64 = 1_000_000;
-/// A directory that fails so long after another one is a failover of its own, in microseconds.
+/// What happens to a broker so long after a directory of it has failed is a failover of its own, in microseconds.
 const DIRECTORIES_WITHIN_US: i64 = 60_000_000;
 
 /// A point in time, read from two clocks.
@@ -51,6 +51,8 @@ pub(crate) struct LostController {
     pub(crate) suspected_us: Option<i64>,
     /// `/controller` was found to be gone.
     pub(crate) gone_us: Option<i64>,
+    /// It was being emptied when it was heard of last.
+    pub(crate) draining: bool,
 }
 
 /// What the timeline wants to know of an event of the core.

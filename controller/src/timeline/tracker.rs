@@ -62,8 +62,11 @@ impl Tracker {
             last_words: Vec::new(),
         };
         if let Some(lost) = lost {
-            let suspected = lost.suspected_us.is_some();
-            let cause = if suspected { Cause::Suspicion } else { Cause::SessionEnd };
+            let cause = match lost.suspected_us {
+                _ if lost.draining => Cause::Drain,
+                Some(_) => Cause::Suspicion,
+                None => Cause::SessionEnd,
+            };
             let failover = tracker.begin((lost.broker, None), cause, at);
             failover.was_controller = true;
             failover.reached(Step::ControllerLost, lost.stream_broke_us);
@@ -105,8 +108,10 @@ impl Tracker {
             let stored = (write.expected, &write.state);
             self.ordered(at, write.write, &write.partition, stored, core);
         }
-        if let Heard::Suspected(broker) = heard {
-            self.look_for_stuck(*broker, core);
+        if let Heard::Suspected(broker) = heard
+            && core.is_suspected(*broker)
+        {
+            self.look_for_stuck(*broker, at, core);
         }
         for write in &effects.topic_writes {
             if let TopicWrite::Delete { name, .. } = write {
@@ -189,13 +194,16 @@ impl Tracker {
         at: Moment,
     ) -> &mut Failover {
         let signs = self.signs.get(&broker).copied().unwrap_or_default();
-        let known = self.open.iter().position(|f| f.broker == broker && f.joins(cause, at));
+        let known = self.open.iter().position(|f| f.broker == broker && f.joins(entry, at));
         let failover = match known {
             Some(place) => &mut self.open[place],
             None => self.begin((broker, Some(entry)), cause, at),
         };
         failover.broker_epoch.get_or_insert(entry);
-        if failover.was_controller && cause == Cause::Suspicion {
+        if failover.was_controller
+            && failover.cause == Cause::SessionEnd
+            && cause == Cause::Suspicion
+        {
             failover.cause = cause; // somebody else has suspected it first
         }
         if cause == Cause::FailedReplicas {
@@ -270,31 +278,33 @@ impl Tracker {
         let sent = self.sent.get(&broker).filter(|(of, _)| *of == version).map(|(_, us)| *us);
         for failover in &mut self.open {
             failover.acked(at.us, broker, version, sent);
-            let ends = !matches!(failover.cause, Cause::Drain | Cause::FailedReplicas);
-            if failover.broker == broker && ends && !failover.over {
-                failover.over = true;
-                if wrong && failover.broker_epoch == Some(epoch) {
-                    failover.answered(at.us);
-                }
+            if failover.broker == broker
+                && failover.heard_of(epoch)
+                && wrong
+                && failover.broker_epoch == Some(epoch)
+            {
+                failover.answered(at.us);
             }
         }
     }
 
     /// What a broker that is suspected leads alone stays with it until its session ends or it answers.
-    fn look_for_stuck(&mut self, broker: BrokerId, core: &Controller) {
-        let of_it = |f: &&mut Failover| f.broker == broker && !f.over;
-        let Some(failover) = self.open.iter_mut().rev().find(of_it) else { return };
+    fn look_for_stuck(&mut self, broker: BrokerId, at: Moment, core: &Controller) {
         let lives = |(member, entry): &(BrokerId, BrokerEpoch)| {
             epoch_of(core, *member) == Some(*entry) && !core.is_suspected(*member)
         };
+        let mut alone = Vec::new();
         for (topic, image) in &core.image().topics {
             for (partition, known) in &image.partitions {
                 if known.state.leader == Some(broker) && !known.state.isr.iter().any(lives) {
                     let (topic, partition) = (topic.clone(), *partition);
-                    failover.stuck(&TopicPartition { topic, partition });
+                    alone.push(TopicPartition { topic, partition });
                 }
             }
         }
+        let Some(epoch) = epoch_of(core, broker).filter(|_| !alone.is_empty()) else { return };
+        let failover = self.of_broker((broker, epoch), Cause::Suspicion, at);
+        alone.iter().for_each(|partition| failover.stuck(partition));
     }
 
     /// Why a broker would lose the ISR entry `entry` of a partition; `None`: not by a failure.
@@ -361,8 +371,8 @@ impl Tracker {
         let change = Written {
             partition: partition.clone(),
             isr_before: before.isr.len(),
-            isr_after: next.isr.len(),
-            assigned: known.assigned_replicas.len(),
+            isr_after: next.isr.iter().map(|(member, _)| *member).collect(),
+            assigned: known.assigned_replicas.clone(),
             leader: next.leader,
             leader_epoch: next.leader_epoch,
         };

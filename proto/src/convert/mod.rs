@@ -8,7 +8,7 @@ mod failure;
 mod served;
 
 pub use control::{Ack, IsrProposal, IsrProposals, Report, StateUpdate};
-pub use failover::{failover_from_json, failover_json};
+pub use failover::{TIMELINE_DETAIL_MAX, failover_from_json, failover_json, failover_shown};
 pub use failure::kafka_error_name;
 pub use served::{LeaderServed, LeadersServed};
 

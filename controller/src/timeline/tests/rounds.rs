@@ -8,22 +8,13 @@ fn killed_with_a_partition_of_its_own() -> World {
     world.suspect(2);
     assert_eq!(world.open.len(), 1, "its own stays with it");
     world.apply_all();
-    world.ack(1);
-    world.ack(3);
+    world.ack_all(&[1, 3]);
     world
 }
 
 fn served(world: &mut World, partition: i32) {
-    let (leader, leader_epoch) = world.leader(partition);
-    world.pass(50);
-    let told = LeaderServed {
-        partition: at(partition),
-        leader_epoch,
-        led_ms: 50,
-        first_append_ms: Some(10),
-        first_ack_ms: Some(20),
-    };
-    world.tracker.served(world.us, &LeadersServed { leader, partitions: vec![told] });
+    world.pass(200);
+    world.serves(partition, 10, 20);
 }
 
 fn of<'a>(failover: &'a v1::Failover, name: &str) -> Vec<&'a v1::FailoverPhase> {
@@ -41,8 +32,7 @@ fn the_end_of_the_session_leaves_the_figures_of_the_suspicion_as_they_are() {
         brokers.remove(&b(2));
     });
     world.apply_all();
-    world.ack(1);
-    world.ack(3);
+    world.ack_all(&[1, 3]);
     let told = world.one();
     assert_eq!((told.id.as_str(), told.moved, told.leaderless), ("7-1", 1, 1));
     for name in ["decided", "first_written", "written", "pushed"] {
@@ -65,9 +55,7 @@ fn what_is_moved_late_is_acknowledged_late() {
         brokers.insert(b(2), broker(202));
     });
     world.apply_all();
-    for id in 1..=3 {
-        world.ack(id);
-    }
+    world.ack_all(&[1, 2, 3]);
     served(&mut world, 1);
     world.pass(1_000);
     let told = world.one();
