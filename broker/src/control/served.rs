@@ -46,12 +46,16 @@ impl ServedReports {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<(TopicPartition, FirstServed)> {
+    /// The next report; what is too old for any is dropped on the way. Empty: nothing waits.
+    fn take(&self, now: Now) -> Vec<(TopicPartition, FirstServed)> {
         let mut waiting = self.waiting();
         let mut batch = Vec::new();
         while batch.len() < PARTITIONS_PER_REPORT_MAX {
-            let Some(entry) = waiting.pop_first() else { break };
-            batch.push(entry);
+            let Some((partition, served)) = waiting.pop_first() else { break };
+            let last = served.acked.max(served.appended).unwrap_or(served.since);
+            if now.since_ms(last) <= AGE_MAX_MS {
+                batch.push((partition, served));
+            }
         }
         batch
     }
@@ -69,12 +73,7 @@ impl ServedReports {
     /// Tells the controller until the broker stops.
     pub async fn run(node: Arc<Node>) {
         loop {
-            let mut batch = node.served.take();
-            let young = |served: &FirstServed| {
-                let last = served.acked.max(served.appended).unwrap_or(served.since);
-                node.now().since_ms(last) <= AGE_MAX_MS
-            };
-            batch.retain(|(_, served)| young(served));
+            let batch = node.served.take(node.now());
             if batch.is_empty() {
                 node.served.wake.notified().await;
                 continue;
@@ -118,12 +117,25 @@ mod tests {
             reports.add(&tp("t", index), served(1));
         }
         assert_eq!(reports.waiting().len(), WAITING_MAX);
-        let batch = reports.take();
+        let batch = reports.take(Now(3));
         assert_eq!(batch.len(), PARTITIONS_PER_REPORT_MAX);
         reports.add(&tp("t", 0), served(2));
         reports.put_back(batch);
         assert_eq!(reports.waiting()[&tp("t", 0)], served(2));
         assert_eq!(reports.waiting()[&tp("t", 1)], served(1));
         assert_eq!(reports.waiting().len(), WAITING_MAX);
+    }
+
+    #[test]
+    fn what_is_too_old_does_not_hide_what_waits_behind_it() {
+        let reports = ServedReports::default();
+        for index in 0..i32::try_from(PARTITIONS_PER_REPORT_MAX).unwrap() {
+            reports.add(&tp("old", index), served(1));
+        }
+        let now = Now(AGE_MAX_MS + 10);
+        reports.add(&tp("young", 0), FirstServed { appended: Some(now), ..served(1) });
+        let batch = reports.take(now);
+        assert_eq!(batch.iter().map(|(at, _)| at.clone()).collect::<Vec<_>>(), [tp("young", 0)]);
+        assert!(reports.waiting().is_empty());
     }
 }

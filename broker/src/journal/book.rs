@@ -1,7 +1,8 @@
 //! Which entries this broker has, of whom, and which ones it still wants: the journal's core, without files, sockets or clocks.
 //!
 //! Entries come in series, one a kind and an origin, each in ascending order of sequences. A broker has a series up to its last
-//! sequence; what is missing below (a file was rotated before anybody asked, a line was damaged) stays missing and is counted.
+//! sequence; what is missing below (a file was rotated before anybody asked, a line was damaged) stays missing and is counted. But
+//! a series that begins above 1, and of which no file was rotated, has lost its beginning with a directory: it is asked for again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -36,12 +37,33 @@ pub(super) struct Book {
 
 #[derive(Debug, Default)]
 struct Series {
-    /// Highest sequence seen; 0: none yet.
+    /// Lowest and highest sequence seen; 0: none yet.
+    first: u64,
     last: u64,
-    /// Entries that were passed over on the way.
-    missing: u64,
+    /// How many there were.
+    count: u64,
+    /// Up to there they are held no longer, for want of memory.
+    dropped: u64,
+    /// A file of it was rotated here: it needs no beginning.
+    rotated: bool,
     bytes: usize,
+    /// In ascending order.
     entries: VecDeque<Kept>,
+}
+
+impl Series {
+    /// Where an entry that is not known belongs; `None`: it is known.
+    fn place(&self, sequence: u64) -> Option<usize> {
+        if sequence <= self.dropped {
+            return None;
+        }
+        self.entries.binary_search_by_key(&sequence, |entry| entry.sequence).err()
+    }
+
+    /// Entries that were passed over. Before the first one nothing is known to be missing: a file may have been rotated long ago.
+    fn missing(&self) -> u64 {
+        if self.last == 0 { 0 } else { self.last - self.first + 1 - self.count }
+    }
 }
 
 /// What is to become of entries that another broker has sent.
@@ -91,21 +113,44 @@ impl Book {
         }
     }
 
+    /// Own entries were lost in damaged files: at most so many, behind those that could be read. Their numbers are not given again.
+    pub(super) fn damaged(&mut self, kind: Kind, lost: u64) {
+        if lost > 0 {
+            self.seen.insert(kind, self.next(kind) - 1 + lost.min(GAP_MAX));
+        }
+    }
+
+    /// A file of this series was rotated here.
+    pub(super) fn rotated(&mut self, kind: Kind, origin: Origin) {
+        self.series.entry((kind, origin)).or_default().rotated = true;
+    }
+
+    /// Series that have lost their beginning, and where they begin.
+    pub(super) fn without_beginning(&self) -> Vec<(Kind, Origin, u64)> {
+        let cut = self.series.iter().filter(|(_, series)| series.first > 1 && !series.rotated);
+        cut.map(|(&(kind, origin), series)| (kind, origin, series.first)).collect()
+    }
+
     /// Sorts what another broker has sent into new, known and refused. Nothing changes yet.
     pub(super) fn admit(&self, sent: impl IntoIterator<Item = Kept>) -> Admission {
         let mut admission = Admission::default();
         let mut lasts: BTreeMap<(Kind, Origin), u64> = BTreeMap::new();
+        let mut taken: BTreeSet<(Kind, Origin, u64)> = BTreeSet::new();
         for entry in sent {
             let key = (entry.kind, entry.origin);
-            let held = self.series.get(&key).map(|series| series.last);
-            let known = lasts.get(&key).copied().or(held);
+            let series = self.series.get(&key);
+            let held = series.map(|series| series.last);
+            let known = lasts.get(&key).copied().max(held);
             let new_series = lasts.keys().filter(|key| !self.series.contains_key(key)).count();
+            let place = (entry.kind, entry.origin, entry.sequence);
+            if series.is_some_and(|series| series.place(entry.sequence).is_none())
+                || taken.contains(&place)
+            {
+                admission.known += 1;
+                continue;
+            }
             match known {
-                Some(last) if entry.sequence <= last => {
-                    admission.known += 1;
-                    continue;
-                }
-                Some(last) if entry.sequence - last > GAP_MAX => {
+                Some(last) if entry.sequence > last && entry.sequence - last > GAP_MAX => {
                     admission.refuse("its sequence is far above the last one");
                     continue;
                 }
@@ -117,36 +162,35 @@ impl Book {
                 }
                 _ => {}
             }
-            lasts.insert(key, entry.sequence);
+            lasts.insert(key, known.unwrap_or(0).max(entry.sequence));
+            taken.insert(place);
             admission.new.push(entry);
         }
         admission
     }
 
-    /// Takes an entry that is durable. One that is not above the last of its series is there already: `false`.
+    /// Takes an entry that is durable; `false`: it is there already.
     pub(super) fn insert(&mut self, entry: Kept) -> bool {
         let series = self.series.entry((entry.kind, entry.origin)).or_default();
-        if entry.sequence <= series.last {
-            return false;
-        }
-        // Before the first one nothing is known to be missing: a file may have been rotated long ago.
-        if series.last > 0 {
-            series.missing += entry.sequence - series.last - 1;
-        }
-        series.last = entry.sequence;
+        let Some(place) = series.place(entry.sequence) else { return false };
+        let first = if series.last == 0 { entry.sequence } else { series.first };
+        series.first = first.min(entry.sequence);
+        series.last = series.last.max(entry.sequence);
+        series.count += 1;
         series.bytes += entry.bytes();
         self.bytes += entry.bytes();
         self.order.entry(entry.kind).or_default().insert(Place::of(&entry));
         if let Some(class) = &entry.class {
             *self.classes.entry((entry.kind, class.clone())).or_default() += 1;
         }
-        series.entries.push_back(entry);
+        series.entries.insert(place, entry);
         while self.bytes > self.bytes_max {
             let Some(longest) = self.series.values_mut().max_by_key(|series| series.bytes) else {
                 break;
             };
             let Some(oldest) = longest.entries.pop_front() else { break };
             longest.bytes -= oldest.bytes();
+            longest.dropped = oldest.sequence;
             self.bytes -= oldest.bytes();
             if let Some(order) = self.order.get_mut(&oldest.kind) {
                 order.remove(&Place::of(&oldest));
@@ -171,7 +215,7 @@ impl Book {
             origin,
             sequence: series.last,
         };
-        self.series.iter().map(mark).collect()
+        self.series.iter().filter(|(_, series)| series.last > 0).map(mark).collect()
     }
 
     /// What somebody lacks who has everything up to `marks`: of each series the oldest first, and not more than `bytes_max`
@@ -251,7 +295,7 @@ impl Book {
 
     /// Entries of a kind that are known to have been made and are not here.
     pub(super) fn missing(&self, kind: Kind) -> u64 {
-        self.of(kind).map(|series| series.missing).sum()
+        self.of(kind).map(Series::missing).sum()
     }
 
     fn of(&self, kind: Kind) -> impl Iterator<Item = &Series> {
@@ -351,7 +395,7 @@ mod tests {
         let mut book = book(1);
         fill(&mut book, 2, [40, 41, 44]);
         assert_eq!(book.missing(Kind::Loss), 2, "what was before 40 nobody knows");
-        let admission = book.admit([kept(2, 43), kept(2, 44 + GAP_MAX + 1), kept(2, 45)]);
+        let admission = book.admit([kept(2, 44), kept(2, 44 + GAP_MAX + 1), kept(2, 45)]);
         assert_eq!((numbers(&admission.new), admission.known), (vec![(2, 45)], 1));
         assert_eq!(admission.refused.unwrap().0, 1);
     }
@@ -405,6 +449,38 @@ mod tests {
         assert_eq!(book.admit([kept(1, 5)]).new.len(), 1, "it comes back");
         fill(&mut book, 1, [6]);
         assert_eq!((book.next(Kind::Loss), book.missing(Kind::Loss)), (7, 3));
+    }
+
+    #[test]
+    fn numbers_of_own_entries_that_were_damaged_are_not_given_again() {
+        let mut book = book(1);
+        fill(&mut book, 1, 1..=4);
+        book.damaged(Kind::Loss, 0);
+        assert_eq!(book.next(Kind::Loss), 5);
+        book.damaged(Kind::Loss, 3);
+        assert_eq!((book.next(Kind::Loss), book.next(Kind::Failover)), (8, 1));
+        assert_eq!(numbers(&book.admit([kept(1, 6)]).new), [(1, 6)], "a peer may have it still");
+    }
+
+    #[test]
+    fn a_lost_beginning_is_known_and_taken_back() {
+        let mut book = book(1);
+        fill(&mut book, 2, 4..=6);
+        fill(&mut book, 3, 7..=9);
+        book.rotated(Kind::Loss, origin(3));
+        book.rotated(Kind::Loss, origin(5));
+        fill(&mut book, 4, 1..=2);
+        assert_eq!(book.without_beginning(), [(Kind::Loss, origin(2), 4)]);
+        assert_eq!(book.marks().len(), 3, "of origin 5 nothing is here");
+        let admission = book.admit((1..=5).chain([2]).map(|sequence| kept(2, sequence)));
+        assert_eq!(numbers(&admission.new), [(2, 1), (2, 2), (2, 3)]);
+        assert_eq!(admission.known, 3);
+        fill(&mut book, 2, [1, 3]);
+        assert_eq!((book.missing(Kind::Loss), book.without_beginning()), (1, Vec::new()));
+        fill(&mut book, 2, [2]);
+        let of_two = book.last(Kind::Loss, 99).into_iter().filter(|e| e.origin == origin(2));
+        assert_eq!(of_two.map(|e| e.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!((book.missing(Kind::Loss), book.marks()[0].sequence), (0, 6));
     }
 
     #[test]

@@ -174,6 +174,11 @@ impl Mark {
         }
     }
 
+    /// Series and sequence of an entry on the wire; `None` if they make no sense here.
+    pub(super) fn of_message(entry: &v1::JournalEntry) -> Option<(Kind, Origin, u64)> {
+        Some((Kind::of(&entry.kind)?, Origin::parse(&entry.origin)?, entry.sequence))
+    }
+
     /// `None` for a series that this broker cannot have, such as one of a kind that it does not know.
     pub(super) fn read(message: &v1::JournalMark) -> Option<Self> {
         let (kind, origin) = (Kind::of(&message.kind)?, Origin::parse(&message.origin)?);

@@ -21,6 +21,8 @@ use crate::storage::Storage;
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 /// A file above this was not written by a journal, and is not read.
 const READ_BYTES_MAX: u64 = 2 * FILE_BYTES_MAX;
+/// Less than any entry has as a line.
+const LINE_BYTES_MIN: u64 = 64;
 /// What a file is called once it was full.
 const ROTATED: &str = ".1";
 const EXTENSION: &str = ".jsonl";
@@ -75,11 +77,14 @@ pub(super) fn load(storage: &Storage, me: Origin) -> Book {
         }
     }
     let mut book = Book::new(me);
-    for ((kind, _), mut of_series) in files {
+    for ((kind, of), mut of_series) in files {
         of_series.sort();
-        let (mut old, mut entries) = (Vec::new(), Vec::new());
+        let (mut old, mut entries, mut lost) = (Vec::new(), Vec::new(), 0);
+        let rotated = of_series.iter().any(|(is_present, _)| !is_present);
         for (_, path) in of_series {
-            for line in lines(kind, &path) {
+            let (found, of_file) = lines(kind, &path);
+            lost += of_file;
+            for line in found {
                 match line {
                     Line::Old(time_ms, body) => old.push((time_ms, body)),
                     Line::Entry(entry) => entries.push(entry),
@@ -89,8 +94,14 @@ pub(super) fn load(storage: &Storage, me: Origin) -> Book {
         // In several directories, if one was full or offline for a time.
         entries.sort_by_key(|entry| (entry.origin, entry.sequence));
         number(kind, me, old, &entries).into_iter().chain(entries).for_each(|entry| {
+            if rotated {
+                book.rotated(kind, entry.origin);
+            }
             book.insert(entry);
         });
+        if of.is_none() {
+            book.damaged(kind, lost);
+        }
     }
     book
 }
@@ -112,29 +123,39 @@ fn number(
     numbered.collect()
 }
 
-fn lines(kind: Kind, path: &Path) -> Vec<Line> {
-    let bytes = match fs::metadata(path) {
-        Ok(metadata) if metadata.len() > READ_BYTES_MAX => {
-            let error = io::Error::other(format!("it has {} bytes", metadata.len()));
-            unread(path, &error);
-            return Vec::new();
-        }
-        _ => fs::read(path).unwrap_or_else(|error| {
-            unread(path, &error);
-            Vec::new()
-        }),
+/// What a file holds, and how many entries more it may have held: what is damaged may have been several of the shortest ones.
+fn lines(kind: Kind, path: &Path) -> (Vec<Line>, u64) {
+    let entries_in = |bytes: u64| bytes.div_ceil(LINE_BYTES_MIN);
+    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let read = match size {
+        0..=READ_BYTES_MAX => fs::read(path),
+        _ => Err(io::Error::other(format!("it has {size} bytes"))),
     };
-    let (mut found, mut damaged) = (Vec::new(), 0);
-    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        match read_line(kind, line) {
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            unread(path, &error);
+            return (Vec::new(), entries_in(size));
+        }
+    };
+    let (mut found, mut damaged, mut lost) = (Vec::new(), 0, 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let text = line.strip_suffix(b"\n");
+        match read_line(kind, text.unwrap_or(line)) {
+            _ if text.is_some_and(<[u8]>::is_empty) => {}
             Some(line) => found.push(line),
-            None => damaged += 1,
+            // Half a line at the end was never durable, so nobody has seen its number.
+            None if text.is_none() => damaged += 1,
+            None => {
+                damaged += 1;
+                lost += entries_in(line.len() as u64);
+            }
         }
     }
     if damaged > 0 {
         tracing::warn!(path = %path.display(), lines = damaged, "lines of the journal are damaged and left out");
     }
-    found
+    (found, lost)
 }
 
 fn unread(path: &Path, error: &io::Error) {
@@ -169,7 +190,11 @@ fn append_to(disk: &Disk, path: &Path, text: &[u8]) -> io::Result<()> {
     file.set_len(end)?;
     file.write_all_at(text, end)?;
     file.sync_data()?;
-    if is_new { disk.sync_dir(parent) } else { Ok(()) }
+    if is_new {
+        // Without it the file may be gone after a loss of power, so it is no file yet: the next attempt begins anew.
+        disk.sync_dir(parent).inspect_err(|_| drop(disk.remove_file(path)))?;
+    }
+    Ok(())
 }
 
 /// The file that a full one becomes.
@@ -263,6 +288,37 @@ mod tests {
         write(&disk.storage, None, &[kept(1, 3)]);
         assert!(disk.temp.path().join("b/barnabas.losses.jsonl").exists());
         assert_eq!(held(&disk.storage, origin(1)), [(1, 1), (1, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn a_file_whose_name_is_not_durable_is_none_and_is_made_again() {
+        let (refusals, files) = Refusals::disk();
+        let disk = Disk::on(files);
+        refusals.set(|op| matches!(op, Op::SyncDir(_)).then_some(Errno::IO));
+        let text = kept(1, 1).line();
+        let append = || append(&disk.storage, &name(Kind::Loss, None), text.as_bytes());
+        assert!(append().is_err() && append().is_err(), "never without its directory's sync");
+        refusals.lift();
+        append().unwrap();
+        assert_eq!(held(&disk.storage, origin(1)), [(1, 1)], "and it is there once");
+    }
+
+    #[test]
+    fn damaged_own_entries_keep_their_numbers_and_half_a_line_has_none() {
+        let disk = Disk::new();
+        write(&disk.storage, None, &[kept(1, 1), kept(1, 2), kept(1, 3)]);
+        let own = disk.temp.path().join("barnabas.losses.jsonl");
+        let text = fs::read_to_string(&own).unwrap();
+        fs::write(&own, format!("{text}{{\"half")).unwrap();
+        assert_eq!(load(&disk.storage, origin(1)).next(Kind::Loss), 4);
+        let last = kept(1, 3).line();
+        fs::write(&own, text.replace(&last, &format!("{}\n", "x".repeat(last.len() - 1)))).unwrap();
+        let book = load(&disk.storage, origin(1));
+        assert!(book.next(Kind::Loss) > 3, "{}", book.next(Kind::Loss));
+        assert_eq!(held(&disk.storage, origin(1)), [(1, 1), (1, 2)]);
+        // Another one's file is its own matter.
+        write(&disk.storage, Some(origin(2)), &[kept(2, 1)]);
+        assert_eq!(load(&disk.storage, origin(1)).next(Kind::Failover), 1);
     }
 
     #[test]

@@ -373,6 +373,11 @@ impl Journal {
         self.lock().book.as_ref().map(Book::marks)
     }
 
+    /// Series whose beginnings are missing, and where they begin here.
+    fn without_beginning(&self) -> Vec<(Kind, Origin, u64)> {
+        self.lock().book.as_ref().map(Book::without_beginning).unwrap_or_default()
+    }
+
     /// Takes what another broker has sent; returns when it is durable.
     async fn take(&self, sent: Vec<v1::JournalEntry>) -> io::Result<Taken> {
         let (tell, told) = oneshot::channel();

@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Endpoint;
 
-use super::Journal;
+use super::entry::Mark;
+use super::{Journal, Kind, Origin};
 use crate::node::Node;
 
 /// Longest wait for a connection.
@@ -36,6 +37,42 @@ struct Asked {
     address: String,
     epoch: BrokerEpoch,
     task: JoinHandle<()>,
+}
+
+/// Series that have lost their beginnings, with a log directory for instance: the broker that is asked is told that they are
+/// here up to less than they are, until it has sent what it has of the rest.
+pub(super) struct Beginnings(BTreeMap<(Kind, Origin), Wanted>);
+
+struct Wanted {
+    /// Up to there it has been sent, inclusive.
+    sent: u64,
+    /// From there on it is here.
+    until: u64,
+}
+
+impl Beginnings {
+    pub(super) fn missing(journal: &Journal) -> Self {
+        let missing = journal.without_beginning().into_iter();
+        Self(missing.map(|(kind, of, until)| ((kind, of), Wanted { sent: 0, until })).collect())
+    }
+
+    /// How far a series is said to be here.
+    pub(super) fn asked(&self, mark: Mark) -> Mark {
+        match self.0.get(&(mark.kind, mark.origin)) {
+            Some(wanted) => Mark { sequence: wanted.sent, ..mark },
+            None => mark,
+        }
+    }
+
+    /// That broker has sent these: what it has not sent below them it has not.
+    pub(super) fn sent(&mut self, entries: &[v1::JournalEntry]) {
+        for (kind, origin, sequence) in entries.iter().filter_map(Mark::of_message) {
+            if let Some(wanted) = self.0.get_mut(&(kind, origin)) {
+                wanted.sent = wanted.sent.max(sequence);
+            }
+        }
+        self.0.retain(|_, wanted| wanted.sent + 1 < wanted.until);
+    }
 }
 
 /// Asks every other broker that is registered, until this one ends.
@@ -88,13 +125,15 @@ async fn ask(journal: &Journal, broker: BrokerId, address: &str) -> Result<Infal
         .map_err(|error| error.to_string())?;
     let mut client = BrokerControlClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let mut told = None;
+    let mut beginnings = Beginnings::missing(journal);
     loop {
         let marks = journal.marks().ok_or("this broker's own journal is not read yet")?;
-        let after = marks.iter().map(super::Mark::message).collect();
+        let after = marks.into_iter().map(|mark| beginnings.asked(mark).message()).collect();
         let request = v1::ReadJournalRequest { after, wait_ms: WAIT_MS };
         let asked_at = Instant::now();
         let answer = client.read_journal(request).await.map_err(|status| status.to_string())?;
         let sent = answer.into_inner().entries;
+        beginnings.sent(&sent);
         if sent.is_empty() {
             if asked_at.elapsed() < AGAIN {
                 sleep(AGAIN).await;

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::entry::tests::{kept, origin};
+use super::pull::Beginnings;
 use super::*;
 use crate::testing::{Disk, Refusals};
 
@@ -111,9 +112,62 @@ async fn answers_take_turns_between_the_series() {
 
 /// One round of what `pull.rs` does over the network.
 async fn pull(to: &Arc<Journal>, from: &Arc<Journal>, wait_ms: u32) -> Taken {
-    let after = to.marks().unwrap().iter().map(Mark::message).collect();
+    pull_with(&mut Beginnings::missing(to), to, from, wait_ms).await
+}
+
+async fn pull_with(
+    beginnings: &mut Beginnings,
+    to: &Arc<Journal>,
+    from: &Arc<Journal>,
+    wait_ms: u32,
+) -> Taken {
+    let marks = to.marks().unwrap().into_iter();
+    let after = marks.map(|mark| beginnings.asked(mark).message()).collect();
     let answer = from.read(&v1::ReadJournalRequest { after, wait_ms }).await.unwrap();
+    beginnings.sent(&answer.entries);
     to.take(answer.entries).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_broker_that_lost_a_directory_gets_the_older_entries_back_page_by_page() {
+    let (one, two, three) = (Disk::new(), Disk::new(), Disk::new());
+    let (whole, _) = journal(&one, 1);
+    let (cut, _) = journal(&two, 2);
+    let (newer, _) = journal(&three, 3);
+    for journal in [&whole, &cut, &newer] {
+        until(journal, |journal| journal.marks().is_some()).await;
+    }
+    let large = |sequence| {
+        let body = json!({ "n": sequence, "pad": "x".repeat(60_000) }).to_string();
+        v1::JournalEntry { body, ..kept(9, sequence).message() }
+    };
+    let all: Vec<_> = (1..=40).map(large).collect();
+    whole.take(all.clone()).await.unwrap();
+    for journal in [&cut, &newer] {
+        journal.take(all[35..].to_vec()).await.unwrap();
+    }
+    // Who has no more than this broker is asked once; that says nothing of the others.
+    let mut of_newer = Beginnings::missing(&cut);
+    assert_eq!(
+        pull_with(&mut of_newer, &cut, &newer, 0).await,
+        Taken { known: 5, ..Taken::default() }
+    );
+    assert_eq!(pull_with(&mut of_newer, &cut, &newer, 0).await, Taken::default());
+    let mut of_whole = Beginnings::missing(&cut);
+    let mut rounds = 0;
+    while cut.last(Kind::Loss, 99).len() < 40 {
+        assert!(pull_with(&mut of_whole, &cut, &whole, 0).await.new > 0);
+        rounds += 1;
+    }
+    assert!(rounds > 1, "an answer is bounded");
+    assert_eq!((bodies(&cut), cut.missing(Kind::Loss)), ((1..=40).collect(), 0));
+    pull_with(&mut of_whole, &cut, &whole, 0).await;
+    assert_eq!(pull_with(&mut of_whole, &cut, &whole, 0).await, Taken::default());
+    // And after a restart nothing is asked for again.
+    cut.stop();
+    let (again, _) = journal(&two, 2);
+    until(&again, |journal| journal.marks().is_some()).await;
+    assert_eq!(pull(&again, &whole, 0).await, Taken::default());
 }
 
 #[tokio::test]
