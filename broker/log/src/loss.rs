@@ -43,6 +43,11 @@ pub enum LossCause {
     /// This replica was made the leader though it was no ISR member: what others acknowledged beyond its end may be lost. Whoever
     /// knows of the election says so, the log cannot.
     UncleanElection,
+    /// The replica was moved away from a broker that led until then, and had acknowledged it alone. Whoever leads knows, the log does not.
+    Removed,
+    /// Nothing of the replica was found where it was held before: its directory was emptied, replaced or taken away. Whoever knows that
+    /// it was held says so, the log cannot.
+    DirectoryLost,
     /// A sync failed: what was written since the last good one does not count (R38).
     FailedSync,
 }

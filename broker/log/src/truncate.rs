@@ -36,6 +36,31 @@ impl Log {
         self.cut_to(end.0, LossCause::Truncated)
     }
 
+    /// What [`Log::truncate_to`] is going to drop; `None`: nothing. Nothing is changed.
+    ///
+    /// # Errors
+    /// As there, but nothing is fenced.
+    pub fn would_truncate(&self, end: Offset) -> Result<Option<Loss>, LogError> {
+        if end >= self.log_end() || end < self.log_start() {
+            return Ok(None);
+        }
+        let index = self.segments.partition_point(|s| s.base <= end.0).saturating_sub(1);
+        let kept = self.kept_below(index, end.0)?;
+        let before: u64 = self.segments[..index].iter().map(|segment| segment.size).sum();
+        let bytes = self.size_bytes().saturating_sub(before + kept.size);
+        let (from, newest) = (kept.end.max(self.log_start), self.epochs.latest());
+        let empty = kept.end < self.log_start || (index == 0 && kept.size == 0);
+        let from = if empty { self.log_start } else { from };
+        Ok(Some(Loss::exact(from, self.log_end, bytes, newest, LossCause::Truncated)))
+    }
+
+    /// What [`Log::reset_to`] is going to drop; `None`: nothing.
+    #[must_use]
+    pub fn would_reset(&self) -> Option<Loss> {
+        let (from, to, newest) = (self.log_start, self.log_end, self.epochs.latest());
+        (from < to).then(|| Loss::exact(from, to, self.size_bytes(), newest, LossCause::Reset))
+    }
+
     /// Syncs a file that was cut. Rare enough to be done under the log's lock.
     pub(crate) fn sync_cut(&self, file: &DiskFile, path: &Path) -> Result<(), LogError> {
         file.sync_data().at("sync", path).inspect_err(|_| {

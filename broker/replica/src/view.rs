@@ -208,8 +208,15 @@ impl Replica {
         asked: LeaderEpoch,
     ) -> Result<Option<(LeaderEpoch, Offset)>, Condition> {
         self.leading(current_leader_epoch)?;
+        Ok(self.own_end_offset_for_epoch(asked))
+    }
+
+    /// The largest epoch of this replica's own log that is not above `asked`, and its exclusive end, whatever its role: for
+    /// whoever compares replicas. What it says may be a tail that the leader has not.
+    #[must_use]
+    pub fn own_end_offset_for_epoch(&self, asked: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
         let log_end = self.log.log_end;
-        Ok(self.log.epochs.end_offset_for(asked, log_end).map(|(e, end)| (e, end.min(log_end))))
+        self.log.epochs.end_offset_for(asked, log_end).map(|(e, end)| (e, end.min(log_end)))
     }
 
     /// The report of R8: given only after the leaderless state was accepted with this broker in its assignment, and

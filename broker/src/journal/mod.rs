@@ -63,6 +63,8 @@ struct State {
     stopped: bool,
     /// Own entries that are durable, of this run.
     written: u64,
+    /// Own entries that were taken.
+    taken: u64,
 }
 
 /// An entry that has no number yet.
@@ -133,6 +135,7 @@ impl Journal {
         let mut state = self.lock();
         if state.queue.len() < QUEUE_MAX {
             state.queue.push_back(Queued { kind, time_ms: unix_ms(), body, class });
+            state.taken += 1;
         } else if kind == Kind::Loss {
             state.overflown += 1;
         } else {
@@ -207,6 +210,16 @@ impl Journal {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.lock().written
+    }
+
+    /// Waits until every entry that was taken so far is durable. `false`: that takes longer than `patience`. Blocks.
+    #[must_use]
+    pub fn wait_until_written(&self, patience: Duration) -> bool {
+        let state = self.lock();
+        let taken = state.taken;
+        let waiting = |state: &mut State| state.written < taken;
+        let waited = self.wake.wait_timeout_while(state, patience, waiting);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Starts the thread that reads what there is and writes what comes.

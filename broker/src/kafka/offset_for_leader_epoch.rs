@@ -1,5 +1,8 @@
 //! OffsetForLeaderEpoch (key 23), versions 2 to 4: KIP-101, KIP-279, KIP-320 (consumers detect truncation). Flexible
 //! from 4.
+//!
+//! Whoever compares replicas asks with replica_id -2, in Kafka the consumer that reads from a follower on purpose: then each replica answers
+//! from its own log, whether it leads or not.
 
 use std::sync::Arc;
 
@@ -16,6 +19,9 @@ use super::produce::find;
 use super::{Handled, RequestContext, answer, error_code, later_on, owned};
 use crate::node::Node;
 use crate::partition::{Aftermath, EpochEnd, Flush, Hosted};
+
+/// Asks any replica (`DEBUGGING_REPLICA_ID` in Kafka).
+const ANY_REPLICA: i32 = -2;
 
 type End = Result<Option<(LeaderEpoch, Offset)>, Condition>;
 
@@ -45,7 +51,10 @@ pub(super) fn handle(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
             // Whatever its replica_id says, this is a client: followers use the request between brokers.
-            let looked = look_up(context.node, topic.topic.as_str(), asked, flush);
+            let looked = match request.replica_id {
+                ANY_REPLICA => Looked::Answered(own(context.node, topic.topic.as_str(), asked)),
+                _ => look_up(context.node, topic.topic.as_str(), asked, flush),
+            };
             in_doubt |= matches!(looked, Looked::Doubted(_));
             partitions.push((asked.partition, looked));
         }
@@ -69,6 +78,12 @@ pub(super) fn handle(
         response.topics.push(topic_response(name, ends.collect()));
     }
     answer(context, &response)
+}
+
+/// What this replica has, whatever its role.
+fn own(node: &Node, topic: &str, asked: &OffsetForLeaderPartition) -> End {
+    let hosted = find(node, topic, asked.partition)?;
+    Ok(hosted.own_end_offset_for_epoch(LeaderEpoch(asked.leader_epoch)))
 }
 
 fn look_up(

@@ -186,6 +186,7 @@ async fn life(
     // It ends with the stop below; what it may not have written then is in the log.
     let origin = Origin { broker: config.broker_id, directory: start.journal_id };
     node.journal.start(storage.clone(), origin).map_err(StartError::Runtime)?;
+    storage.tells_losses_to(&node.journal);
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
     let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;

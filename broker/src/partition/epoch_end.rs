@@ -42,6 +42,12 @@ impl Hosted {
         Ok(EpochEnd::Doubted(call))
     }
 
+    /// Where an epoch ends in this replica's own log, whatever its role.
+    #[must_use]
+    pub fn own_end_offset_for_epoch(&self, asked: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
+        self.lock().replica.own_end_offset_for_epoch(asked)
+    }
+
     /// Ends once a roll call has been answered, or the role has changed, after this was called.
     pub fn roll_called(&self) -> Notified<'_> {
         self.roll_called.notified()

@@ -26,7 +26,7 @@ use super::inner::{Inner, Input, Waiter};
 use super::leadership::Leadership;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
-use crate::storage::Directory;
+use crate::storage::{Directory, LedNote};
 
 /// Sessions, watchers and parked fetches per partition beyond which new ones are refused a place (they then time out and re-read).
 pub(super) const WATCHERS_MAX: usize = 4096;
@@ -107,6 +107,8 @@ impl Hosted {
                 leadership: Leadership::default(),
                 closed: false,
                 led: None,
+                noted: None,
+                told: None,
             }),
             flushed: Condvar::new(),
             high_watermark,
@@ -114,6 +116,13 @@ impl Hosted {
             flush_timeout_ms: AtomicI64::new(i64::MAX),
             roll_called: Notify::new(),
         }
+    }
+
+    /// What the process before has noted of its leadership over this log. Before the first state is applied.
+    pub fn led_before(&self, note: LedNote) {
+        let mut inner = self.lock();
+        inner.led = Some(note.led(inner.log.log_end(), inner.log.epochs()));
+        inner.noted = Some(note);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

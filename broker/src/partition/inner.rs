@@ -17,7 +17,7 @@ use super::leadership::Leadership;
 use super::log_start::DeleteResult;
 use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
-use crate::storage::{Led, Lost};
+use crate::storage::{Led, LedNote, Lost};
 
 /// What a partition's mutex guards.
 pub(super) struct Inner {
@@ -38,6 +38,10 @@ pub(super) struct Inner {
     pub(super) closed: bool,
     /// What this process, as the leader, has acknowledged; `None` if it has not led yet.
     pub(super) led: Option<Led>,
+    /// What of it the next process would find.
+    pub(super) noted: Option<LedNote>,
+    /// A loss that was told before it happened, and has not happened yet.
+    pub(super) told: Option<Loss>,
 }
 
 /// A producer that waits for one partition.
@@ -116,17 +120,27 @@ impl Inner {
         after: &mut Aftermath,
     ) -> Option<FetchReply> {
         let mut effects = Effects::default();
+        // The topic lives on elsewhere.
+        let moves_away =
+            matches!(&event, Event::State(push) if !push.partition.assigned_replicas.is_empty());
         self.replica.step(now, event, &mut effects);
+        if effects.delete && moves_away {
+            self.left_alone(hosted, after);
+        }
         if let Some(end) = effects.truncate_to {
             let epochs = self.log.epochs().clone();
+            // What stands in the way is told by the cut itself.
+            let coming = self.log.would_truncate(end).ok().flatten();
+            let told = self.tell_ahead(hosted, coming, &epochs);
             let done = self.log.truncate_to(end);
-            let done = done.map(|loss| self.lost(hosted, loss, epochs, after));
+            let done = done.map(|loss| self.happened(hosted, loss, told, epochs, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some(start) = effects.reset_to {
             let epochs = self.log.epochs().clone();
+            let told = self.tell_ahead(hosted, self.log.would_reset(), &epochs);
             let done = self.log.reset_to(start);
-            let done = done.map(|loss| self.lost(hosted, loss, epochs, after));
+            let done = done.map(|loss| self.happened(hosted, loss, told, epochs, after));
             self.truncated(hosted, now, done, after);
         }
         if let Some(from) = effects.led_uncleanly {
@@ -134,7 +148,8 @@ impl Inner {
             let epochs = self.log.epochs().clone();
             let last_epoch = epochs.latest();
             let loss = Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch, cause };
-            self.lost(hosted, Some(loss), epochs, after);
+            let told = self.tell_ahead(hosted, Some(loss), &epochs);
+            self.happened(hosted, Some(loss), told, epochs, after);
         }
         if let Some((epoch, start)) = effects.assign_epoch
             && let Err(error) = self.log.assign_epoch(epoch, start)
@@ -167,6 +182,7 @@ impl Inner {
                     let grown = log_end.0 - order.base_offset.0;
                     if waiter.is_some() && grown > 0 {
                         self.leadership.appended(now);
+                        self.note_led(hosted, false, false);
                     }
                     self.perform(
                         hosted,
@@ -196,6 +212,19 @@ impl Inner {
         effects.fetch_reply
     }
 
+    /// The replica goes from this broker with what it acknowledged at acks=1 as the leader, and nobody may have copied.
+    fn left_alone(&mut self, hosted: &Hosted, after: &mut Aftermath) {
+        let Some(led) = self.led else { return };
+        let (from, to) = (self.replica.high_watermark().max(led.from), led.acked_to);
+        if from < to {
+            let epochs = self.log.epochs().clone();
+            let (last_epoch, cause) = (epochs.epoch_at(Offset(to.0 - 1)), LossCause::Removed);
+            let loss = Loss { from, to: Some(to), at_least_to: to, bytes: 0, last_epoch, cause };
+            let told = self.tell_ahead(hosted, Some(loss), &epochs);
+            self.happened(hosted, Some(loss), told, epochs, after);
+        }
+    }
+
     /// Takes note of what the log dropped, with what is known of it now; `epochs` are those of the log before that.
     fn lost(
         &mut self,
@@ -204,8 +233,40 @@ impl Inner {
         epochs: LeaderEpochs,
         after: &mut Aftermath,
     ) {
+        self.happened(hosted, loss, false, epochs, after);
+    }
+
+    /// [`Inner::lost`] of what may have been told before it happened.
+    fn happened(
+        &mut self,
+        hosted: &Hosted,
+        loss: Option<Loss>,
+        told: bool,
+        epochs: LeaderEpochs,
+        after: &mut Aftermath,
+    ) {
+        self.told = None;
         let Some(loss) = loss else { return };
-        after.lost.push(Lost {
+        if !told {
+            after.lost.push(self.known_of(hosted, loss, epochs));
+        }
+        if let Some(led) = &mut self.led {
+            led.cut(loss.from);
+        }
+    }
+
+    /// Makes it durable that this is about to be lost. What is refused and tried again is told once. `false`: nobody takes it now.
+    fn tell_ahead(&mut self, hosted: &Hosted, loss: Option<Loss>, epochs: &LeaderEpochs) -> bool {
+        let (Some(loss), Some(journal)) = (loss, hosted.directory.journal()) else { return false };
+        if self.told != Some(loss) {
+            self.known_of(hosted, loss, epochs.clone()).tell_ahead(journal);
+            self.told = Some(loss);
+        }
+        true
+    }
+
+    fn known_of(&self, hosted: &Hosted, loss: Loss, epochs: LeaderEpochs) -> Lost {
+        Lost {
             partition: hosted.topic_partition.clone(),
             incarnation: hosted.incarnation,
             loss,
@@ -213,9 +274,23 @@ impl Inner {
             epochs: Some(epochs),
             high_watermark: Some(self.replica.high_watermark()),
             led: self.led,
-        });
-        if let Some(led) = &mut self.led {
-            led.cut(loss.from);
+        }
+    }
+
+    /// Leaves for the next process what this one leads, and at what it acknowledges. Nearly always that is there already.
+    fn note_led(&mut self, hosted: &Hosted, acks_one: bool, acks_all: bool) {
+        let Some(Led { from, epoch, .. }) = self.led else { return };
+        let before = self.noted.filter(|noted| noted.from == from);
+        let note = LedNote {
+            epoch,
+            from,
+            acks_one: acks_one || before.is_some_and(|noted| noted.acks_one),
+            acks_all: acks_all || before.is_some_and(|noted| noted.acks_all),
+        };
+        if self.noted != Some(note) {
+            // Without it the next process says "unknown"; it is tried again with the next append.
+            let written = note.write(&hosted.directory, &hosted.topic_partition);
+            self.noted = written.ok().map(|()| note);
         }
     }
 
@@ -253,6 +328,9 @@ impl Inner {
                 let log_start = self.replica.log_start();
                 if let (Some(led), Ok(base), 1..) = (&mut self.led, &result, acks_one) {
                     led.acked(Offset(base.0.saturating_add(acks_one)));
+                }
+                if result.is_ok() {
+                    self.note_led(hosted, acks_one > 0, acks_one == 0);
                 }
                 after.finished.push((pending, index, result.map(|base| (base, log_start))));
             } else if let Some(deletion) = self.deletions.remove(&waiter) {

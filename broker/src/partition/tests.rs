@@ -2,15 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use barnabas_log::FlushStep;
+use barnabas_log::{FlushStep, Op};
 use barnabas_replica::{FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, Role, StatePush};
-use barnabas_types::{Acks, BrokerEpoch, BrokerId, Condition, LeaderEpoch, Offset};
+use barnabas_types::{
+    Acks, BrokerEpoch, BrokerId, Condition, DirectoryId, LeaderEpoch, Offset, Partition,
+    PartitionEpoch,
+};
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::storage::Led;
+use crate::journal::{Kind, Origin};
+use crate::node::Node;
+use crate::storage::{Led, LedNote};
 use crate::testing::{
-    Disk, LIFE, connection, node, pending, pending_with, produce, push, state, tp,
+    Disk, LIFE, Refusals, connection, node, pending, pending_with, produce, push, state, tp,
 };
 
 /// Broker 2 has everything below `log_end` in epoch 1.
@@ -155,19 +160,126 @@ async fn a_deposed_leader_knows_what_of_its_cut_it_had_acknowledged() {
     {
         produce(&node, &hosted, acks, sequence, Some(pending(&out, out.reserve(), 1)));
     }
-    state(&node, &hosted, push(2, 2, &[2]));
+    let after = cut_to_one(&node, &hosted, 2);
+    let [lost] = &after.lost[..] else { panic!("{:?}", after.lost) };
+    assert_eq!((lost.loss.from, lost.loss.to), (Offset(1), Some(Offset(4))));
+    assert_eq!(lost.leader_epoch, Some(LeaderEpoch(2)));
+    let led =
+        Led { to: Some(Offset(4)), acked_to: Offset(2), ..Led::begin(LeaderEpoch(1), Offset(0)) };
+    assert_eq!(lost.led, Some(led), "two at acks=1, none of the others");
+    assert_eq!(hosted.lock().led.unwrap().acked_to, Offset(1), "what is cut is told once");
+}
+
+/// The follower hears that epoch 1 ends at 1 at the leader of this epoch.
+fn cut_to_one(node: &Arc<Node>, hosted: &Arc<Hosted>, leader_epoch: i32) -> Aftermath {
+    state(node, hosted, push(2, leader_epoch, &[2]));
     let mut after = Aftermath::default();
     let asked = hosted.fetch_position().unwrap();
     let outcome = FetchOutcome::Diverging { epoch: LeaderEpoch(1), end: Offset(1) };
     let answer = FetchAnswer { leader: BrokerId(2), asked, outcome };
     hosted.fetch_answered(node.now(), answer, None, &mut after);
-    let [lost] = &after.lost[..] else { panic!("{:?}", after.lost) };
-    assert_eq!((lost.loss.from, lost.loss.to), (Offset(1), Some(Offset(4))));
-    assert_eq!(lost.leader_epoch, Some(LeaderEpoch(2)));
-    let led =
-        Led { from: Offset(0), to: Some(Offset(4)), acked_to: Offset(2), epoch: LeaderEpoch(1) };
-    assert_eq!(lost.led, Some(led), "two at acks=1, none of the others");
-    assert_eq!(hosted.lock().led.unwrap().acked_to, Offset(1), "what is cut is told once");
+    after
+}
+
+#[tokio::test]
+async fn the_next_process_knows_what_this_one_acknowledged() {
+    for (acks, one, all) in [
+        ([Acks::None, Acks::None], false, false),
+        ([Acks::None, Acks::Leader], true, false),
+        ([Acks::All, Acks::Leader], true, true),
+    ] {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = disk.host(&node, tp("t", 0));
+        state(&node, &hosted, push(1, 1, &[1]));
+        let (out, _client) = connection().await;
+        for (sequence, acks) in (0..).zip(acks) {
+            produce(&node, &hosted, acks, sequence, Some(pending(&out, out.reserve(), 1)));
+        }
+        let note = LedNote::read(&hosted.directory, &tp("t", 0)).unwrap();
+        let (epoch, from) = (LeaderEpoch(1), Offset(0));
+        assert_eq!(note, LedNote { epoch, from, acks_one: one, acks_all: all }, "{acks:?}");
+        // As if the process were another one.
+        hosted.lock().led = None;
+        hosted.led_before(note);
+        let after = cut_to_one(&node, &hosted, 2);
+        let [lost] = &after.lost[..] else { panic!("{:?}", after.lost) };
+        let led = lost.led.unwrap();
+        let acked_to = if one { Offset(2) } else { Offset(0) };
+        assert_eq!((led.to, led.acked_to, led.committed_unseen), (Some(Offset(2)), acked_to, all));
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_moved_away_tells_what_it_had_acknowledged_alone() {
+    for (assigned, expected) in [(vec![BrokerId(2)], Some((2, 3))), (Vec::new(), None)] {
+        let (node, disk) = (node(), Disk::new());
+        let hosted = disk.host(&node, tp("t", 0));
+        state(&node, &hosted, push(1, 1, &[1]));
+        let (out, _client) = connection().await;
+        let sends = |acks, sequence| {
+            produce(&node, &hosted, acks, sequence, Some(pending(&out, out.reserve(), 1)));
+        };
+        sends(Acks::All, 0);
+        sends(Acks::Leader, 1);
+        state(&node, &hosted, StatePush { partition: in_isr(&[1, 2]), ..push(1, 1, &[1]) });
+        sends(Acks::Leader, 2);
+        sends(Acks::None, 3);
+        assert_eq!(hosted.high_watermark(), Offset(2), "broker 2 has copied nothing since");
+        let mut away = push(2, 2, &[2]);
+        away.partition.assigned_replicas = assigned;
+        away.partition.state.partition_epoch = PartitionEpoch(3);
+        let mut after = Aftermath::default();
+        hosted.state(node.now(), away, &mut after);
+        assert!(after.wants_delete());
+        let told = after.lost.first().map(|lost| (lost.loss.from.0, lost.loss.at_least_to.0));
+        assert_eq!(told, expected, "of a topic that is deleted nothing is lost");
+    }
+}
+
+/// Led by broker 1 in epoch 1 with this ISR, in a later partition epoch.
+fn in_isr(isr: &[i32]) -> Partition {
+    let mut partition = push(1, 1, isr).partition;
+    partition.state.partition_epoch = PartitionEpoch(2);
+    partition
+}
+
+#[tokio::test]
+async fn records_are_dropped_only_when_that_is_durable() {
+    let (refusals, files) = Refusals::disk();
+    let (node, disk) = (node(), Disk::on(files));
+    let origin = Origin { broker: BrokerId(1), directory: DirectoryId([1; 16]) };
+    node.journal.start(disk.storage.clone(), origin).unwrap();
+    disk.storage.tells_losses_to(&node.journal);
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    for sequence in 0..3 {
+        produce(&node, &hosted, Acks::None, sequence, None);
+    }
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let noted = done.clone();
+    refusals.set(move |op| {
+        match op {
+            Op::SyncData(path) if path.ends_with("barnabas.losses.jsonl") => {
+                noted.lock().unwrap().push("told");
+            }
+            Op::SetLen { path, .. } if path.extension().is_some_and(|name| name == "log") => {
+                noted.lock().unwrap().push("cut");
+            }
+            _ => {}
+        }
+        None
+    });
+    let after = cut_to_one(&node, &hosted, 2);
+    assert!(after.lost.is_empty(), "it is told already");
+    assert_eq!(*done.lock().unwrap(), ["told", "cut"]);
+    let told = node.journal.last(Kind::Loss, 9);
+    let [told] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&told.body["from"], &told.body["to"]), (&1.into(), &3.into()));
+    assert_eq!(
+        (&told.body["class"], &told.body["cause"]),
+        (&"never acked".into(), &"truncated".into())
+    );
+    assert!(told.body["bytes"].as_u64() > Some(100), "{told:?}");
 }
 
 #[tokio::test]

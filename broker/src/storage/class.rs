@@ -6,6 +6,8 @@
 //! | `acks=1` | above it, and this replica, their leader, acknowledged records up to the end of the range at acks=1; those at acks=all among them have got no success |
 //! | `never acked` | above it, from this replica as their leader, which acknowledged none of them, and nobody else can have |
 //! | `unknown` | whoever could know did not tell; the reason says who that is |
+//!
+//! What an earlier process of the replica acknowledged is known from its note ([`super::LedNote`]), unless the host was booted since.
 
 use barnabas_log::LossCause;
 use barnabas_types::{LeaderEpoch, Offset};
@@ -49,13 +51,15 @@ pub struct Led {
     pub acked_to: Offset,
     /// The last epoch in which it led.
     pub epoch: LeaderEpoch,
+    /// An earlier process acknowledged records at acks=all in it, maybe above the high watermark that this one knows.
+    pub committed_unseen: bool,
 }
 
 impl Led {
     /// A leadership that begins, over a log that ends at `log_end`.
     #[must_use]
     pub fn begin(epoch: LeaderEpoch, log_end: Offset) -> Self {
-        Self { from: log_end, to: None, acked_to: log_end, epoch }
+        Self { from: log_end, to: None, acked_to: log_end, epoch, committed_unseen: false }
     }
 
     /// Leads in `epoch` now: on and on if nobody else can have led in between, or anew.
@@ -107,6 +111,7 @@ const NEVER: &str =
     "this replica led and acknowledged none of it, and nobody who had it has led since";
 const COPIED: &str = "copied from a leader, and only that one knows what it acknowledged";
 const RESTARTED: &str = "this process has not led the partition since it started: what was acknowledged before is not known";
+const UNSEEN: &str = "an earlier process of this replica led, and acknowledged at acks=all more than this one knows to be committed";
 const LED_SINCE: &str =
     "this replica led and acknowledged none of it, but others may have led in between";
 const NOT_CUT: &str = "this replica led and acknowledged none of it, but others may have had it, and have committed it";
@@ -133,14 +138,18 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
             // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none. Only a cut
             // proves that: a log that begins anew may have been committed and deleted elsewhere, and followers may have what a
             // failed disk has not.
+            let next = lost.leader_epoch.is_some_and(|present| present.0 <= led.epoch.0 + 1);
+            let unseen = led.committed_unseen && !(next && loss.cause == LossCause::Truncated);
+            let one = if unseen { (Class::Unknown, UNSEEN) } else { (Class::One, ONE) };
             let (rest, reason) = match lost.leader_epoch {
+                _ if unseen => (Class::Unknown, UNSEEN),
                 _ if loss.cause != LossCause::Truncated => (Class::Unknown, NOT_CUT),
                 Some(present) if present.0 <= led.epoch.0 + 1 => (Class::Never, NEVER),
                 _ => (Class::Unknown, LED_SINCE),
             };
             ends.extend([
                 (Some(led.from), Class::Unknown, COPIED),
-                (Some(led.acked_to), Class::One, ONE),
+                (Some(led.acked_to), one.0, one.1),
                 (led.to, rest, reason),
             ]);
             if led.to.is_some() {
@@ -189,7 +198,7 @@ mod tests {
 
     fn led(from: i64, acked_to: i64, to: Option<i64>, epoch: i32) -> Led {
         let (from, acked_to, to) = (Offset(from), Offset(acked_to), to.map(Offset));
-        Led { from, acked_to, to, epoch: LeaderEpoch(epoch) }
+        Led { from, to, acked_to, epoch: LeaderEpoch(epoch), committed_unseen: false }
     }
 
     /// `[from, to)`, cut in leader epoch 5.
@@ -262,6 +271,20 @@ mod tests {
             lost.loss.cause = cause;
             assert_eq!(classes_of(&lost), [(5, Some(8), One), (8, Some(10), Unknown)], "{cause:?}");
         }
+    }
+
+    #[test]
+    fn after_a_restart_nothing_is_said_of_what_may_have_been_committed_unseen() {
+        let note = |acked_to| Some(Led { committed_unseen: true, ..led(3, acked_to, Some(10), 4) });
+        // The next leader was elected from the ISR: it has what was acknowledged at acks=all.
+        assert_eq!(classes(4, Some(10), Some(4), note(3)), [(4, Some(10), Never)]);
+        assert_eq!(classes(4, Some(10), Some(4), note(10)), [(4, Some(10), One)]);
+        // A later one may be a replica from outside.
+        let mut lost = cut(4, Some(10), Some(4), note(10));
+        lost.leader_epoch = Some(LeaderEpoch(6));
+        assert_eq!(classes_of(&lost), [(4, Some(10), Unknown)]);
+        lost.led = note(3);
+        assert_eq!(classes_of(&lost), [(4, Some(10), Unknown)]);
     }
 
     #[test]

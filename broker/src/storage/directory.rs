@@ -1,12 +1,13 @@
 //! One log directory while the broker runs: online or offline, and how much room it has.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use barnabas_log::{LogDir, LogError};
 
 use super::readers::Readers;
 use super::space::Space;
+use crate::journal::Journal;
 
 /// A file that is written and synced to find out whether a directory still can be.
 const PROBE: &str = "barnabas.probe";
@@ -23,6 +24,8 @@ pub struct Directory {
     unread: bool,
     pub(super) space: Space,
     readers: Readers,
+    /// Where losses are written before they happen; none before the broker has it.
+    journal: OnceLock<Arc<Journal>>,
 }
 
 impl Directory {
@@ -36,7 +39,8 @@ impl Directory {
         let unread = offline.is_some();
         let offline = offline.map_or_else(OnceLock::new, OnceLock::from);
         let (space, readers) = (Space::default(), Readers::default());
-        Self { index, path, log_dir, offline, unread, space, readers }
+        let journal = OnceLock::new();
+        Self { index, path, log_dir, offline, unread, space, readers, journal }
     }
 
     pub(super) fn into_log_dir(self) -> Option<LogDir> {
@@ -82,6 +86,17 @@ impl Directory {
     /// Takes it out of use until the broker restarts. `false` if it was offline already.
     pub fn fail(&self, reason: String) -> bool {
         self.offline.set(reason).is_ok()
+    }
+
+    pub(super) fn tells_losses_to(&self, journal: Arc<Journal>) {
+        // Once for all.
+        let _ = self.journal.set(journal);
+    }
+
+    /// Where a loss is to be written before it happens.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.get().map(Arc::as_ref)
     }
 
     /// Who reads from its disk what is not in the page cache.

@@ -14,10 +14,12 @@
 //! | `high_watermark` | that of the replica at that moment, exclusive; null if unknown |
 //! | `class` | what they had been acknowledged at, see [`super::class`] |
 //! | `class_reason` | why |
-//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `failed_sync`, `host_crash` and `unclean_election` (whether anything is gone is not known) |
+//! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `removed`, `failed_sync`; `host_crash`, `unclean_election` and `directory_lost` (whether anything is gone is not known) |
 //! | `detail` | in words, where there is more to say |
 //!
 //! A loss says what *this replica* lost. Whether the cluster did is another matter: others may have the records.
+
+use std::time::Duration;
 
 use barnabas_log::{Loss, LossCause};
 use barnabas_types::{Incarnation, LeaderEpoch, LeaderEpochs, Offset, TopicPartition};
@@ -45,12 +47,25 @@ pub struct Lost {
     pub led: Option<Led>,
 }
 
+/// How long whoever drops records waits for the journal.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
+
 impl Lost {
     /// Says so in the broker's log, and writes it into the journal.
     pub fn tell(&self, journal: &Journal) {
         for part in parts(self) {
             self.log(&part);
             journal.add(Kind::Loss, self.body(&part));
+        }
+    }
+
+    /// [`Lost::tell`], and waits until it is durable, so that records are dropped only when that cannot be forgotten any more; but not
+    /// for long. Blocks.
+    pub fn tell_ahead(&self, journal: &Journal) {
+        self.tell(journal);
+        if !journal.wait_until_written(AHEAD_MAX) {
+            let (topic, partition) = (&self.partition.topic, self.partition.partition);
+            tracing::warn!(target: "state_change", %topic, partition, "records are dropped before that is durable in the journal: its disk does not keep up");
         }
     }
 
@@ -79,6 +94,7 @@ impl Lost {
         let loss = &self.loss;
         let said = match loss.cause {
             LossCause::HostCrash => "the host crashed: this replica may have lost records",
+            LossCause::DirectoryLost => "this replica begins empty: its directory was not there",
             LossCause::UncleanElection => {
                 "this replica leads without having been in the ISR: records may be lost"
             }
@@ -104,6 +120,8 @@ fn cause(cause: &LossCause) -> &'static str {
         LossCause::FailedSync => "failed_sync",
         LossCause::HostCrash => "host_crash",
         LossCause::UncleanElection => "unclean_election",
+        LossCause::DirectoryLost => "directory_lost",
+        LossCause::Removed => "removed",
         _ => "other",
     }
 }
@@ -113,6 +131,14 @@ fn detail(cause: &LossCause) -> Option<String> {
         LossCause::Damaged(error) => Some(error.to_string()),
         LossCause::UncleanElection => Some(
             "no ISR member could lead: what they acknowledged from here on may be lost".to_owned(),
+        ),
+        LossCause::DirectoryLost => Some(
+            "nothing of this replica was found in the log directories: emptied, replaced, or taken out of log.dirs"
+                .to_owned(),
+        ),
+        LossCause::Removed => Some(
+            "the replica led until it was moved away: the next leader may have copied what it had acknowledged alone, or not"
+                .to_owned(),
         ),
         LossCause::HostCrash => {
             Some("what was appended after the last flush may be gone without a trace".to_owned())

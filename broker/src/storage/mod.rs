@@ -4,6 +4,7 @@ mod class;
 mod cleaner;
 mod cleanup;
 mod directory;
+mod led_note;
 mod losses;
 mod open;
 mod readers;
@@ -17,11 +18,13 @@ use barnabas_log::{Disk, LogError};
 use barnabas_types::{DirectoryId, Offset, TopicId, TopicPartition};
 
 use crate::flush::Flusher;
+use crate::journal::Journal;
 use crate::partition::Outward;
 
 pub use class::{Class, Led, Part};
 pub use cleanup::Cleanup;
 pub use directory::Directory;
+pub use led_note::LedNote;
 pub use losses::Lost;
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
 pub use space::Room;
@@ -86,6 +89,17 @@ impl Storage {
     fn homes(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, Vec<Home>>> {
         // A panic elsewhere leaves a plain map behind, whole.
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What partitions drop is to be written into this journal before it is dropped.
+    pub fn tells_losses_to(&self, journal: &Arc<Journal>) {
+        self.directories.iter().for_each(|directory| directory.tells_losses_to(journal.clone()));
+    }
+
+    /// Whether anything of the partition is on a disk.
+    #[must_use]
+    pub fn has(&self, tp: &TopicPartition) -> bool {
+        self.homes().get(tp).is_some_and(|homes| !homes.is_empty())
     }
 
     /// Whether the partition lies in this directory.

@@ -128,11 +128,16 @@ async fn what_a_deposed_leader_acknowledged_alone_is_in_the_ledger_of_every_brok
             (&1.into(), &1.into()),
             "{health}"
         );
-        assert_eq!(ledger(&mut cluster, id, &["list", "--topic", "u"]).await?, (0, Vec::new()));
+        let admin = cluster.broker(id).config().admin_listener.to_string();
+        let typo = run_program(&["ledger", "list", "--topic", "u", "--admin", &admin]).await?;
+        let said = String::from_utf8_lossy(&typo.stderr).into_owned();
+        assert_eq!((typo.status.code(), said.contains("no topic 'u'")), (Some(1), true), "{said}");
     }
     let (code, verified) = ledger(&mut cluster, successor, &["verify"]).await?;
     assert_eq!((code, verified.len()), (1, 2), "what was acknowledged at acks=1 is gone");
     assert!(verified.iter().all(|entry| entry["verdict"] == "gone"), "{verified:?}");
+    let had_by = |entry: &Value| entry["had_by"] == serde_json::json!([]);
+    assert!(verified.iter().all(had_by), "every replica was asked, and none has it: {verified:?}");
 
     // Its own directory is gone, and the ledger is not; it gets it back from the others.
     cluster.broker(leader).kill().await?;
@@ -147,8 +152,75 @@ async fn what_a_deposed_leader_acknowledged_alone_is_in_the_ledger_of_every_brok
     wait_for("the wiped broker serves what its own disk has forgotten", SETTLE_MAX, || async {
         let output = run_program(&["ledger", "list", "--json", "--admin", &admin]).await.ok()?;
         let listed: Vec<Value> = serde_json::from_slice(&output.stdout).ok()?;
-        expected.iter().all(|range| ranges(&listed).contains(range)).then_some(())
+        let gone = listed.iter().filter(|entry| entry["cause"] == "directory_lost");
+        let gone: Vec<_> =
+            gone.map(|e| (&e["broker"], &e["topic"], &e["from"], &e["to"])).collect();
+        let wiped = (&leader.into(), &"t".into(), &0.into(), &Value::Null);
+        let all = expected.iter().all(|range| ranges(&listed).contains(range));
+        (all && gone == [wiped]).then_some(())
     })
     .await?;
+    Ok(())
+}
+
+/// A leader is killed with records that it alone has, and comes back to lose them: its next process knows what it had acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_leader_had_acknowledged_alone_is_known_when_it_is_back() -> Outcome<()> {
+    let config = "replica.lag.time.max.ms: 30000\n".to_owned();
+    let options =
+        Options { proxied: true, session_timeout_ms: 6_000, config, ..Options::default() };
+    let mut cluster = Cluster::start(options).await?;
+    let znodes = cluster.znodes().await?;
+    for name in ["one", "none"] {
+        let assignment = NewTopic { name, partitions: 1, replication_factor: 3, configs: &[] };
+        topic(&cluster, assignment).await?;
+        let before = znodes.partitions(name).await?[&0].clone();
+        let leader = i32::try_from(before.leader)?;
+        let address = cluster.broker(leader).config().listener.to_string();
+        let mut client = Client::connect(&address).await?;
+        let all = Terms { acks: -1, ..Terms::default() };
+        let committed = client.produce_on(name, 0, all, &[b"committed".to_vec()]).await?;
+        assert_eq!(committed, Answer::Appended(0));
+        // Whatever a follower had asked for before the cut, it does not get.
+        cluster.links(leader).kafka.set(Link::Cut);
+        let acks = if name == "one" { 1 } else { 0 };
+        let log_dir = cluster.broker(leader).log_dir().to_owned();
+        for n in 0..ALONE {
+            let terms = Terms { acks, ..Terms::default() };
+            let record = [format!("alone-{n}").into_bytes()];
+            if acks == 1 {
+                client.produce_on(name, 0, terms, &record).await?;
+            } else {
+                client.post(name, 0, terms, &record).await?;
+            }
+        }
+        let last = format!("alone-{}", ALONE - 1);
+        wait_for("all of it is written", SETTLE_MAX, || async {
+            let bytes = barnabas_tests::replicas::log_bytes(&log_dir, name, 0).ok()?;
+            bytes.windows(last.len()).any(|window| window == last.as_bytes()).then_some(())
+        })
+        .await?;
+        cluster.broker(leader).kill().await?;
+        cluster.links(leader).kafka.set(Link::Whole);
+        wait_for("another broker leads", SETTLE_MAX, || async {
+            let now = znodes.partitions(name).await.ok()?.get(&0)?.leader;
+            (now >= 0 && now != before.leader).then_some(())
+        })
+        .await?;
+        cluster.broker(leader).start()?;
+        cluster.until_healed(name, 3).await?;
+        let admin = cluster.broker(leader).config().admin_listener.to_string();
+        let listed = wait_for("the ledger has it", SETTLE_MAX, || async {
+            let words = ["ledger", "list", "--topic", name, "--json", "--admin", &admin];
+            let output = run_program(&words).await.ok()?;
+            let listed: Vec<Value> = serde_json::from_slice(&output.stdout).ok()?;
+            (!listed.is_empty()).then_some(listed)
+        })
+        .await?;
+        let class = if acks == 1 { "acks=1" } else { "never acked" };
+        let [(from, to, told)] = &ranges(&listed)[..] else { panic!("{listed:?}") };
+        assert_eq!((*to, told.as_str()), (1 + ALONE, class), "{listed:?}");
+        assert!((1..*to).contains(from), "{listed:?}");
+    }
     Ok(())
 }

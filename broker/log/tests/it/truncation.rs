@@ -24,7 +24,9 @@ fn r15_truncation_to_every_offset_across_segments_and_epochs() {
         let (dir, mut log) = copy.start();
         let expected =
             before.iter().find(|h| h.last_offset() >= cut).map_or(end, |h| h.base_offset);
+        let coming = log.would_truncate(Offset(cut)).unwrap();
         let loss = log.truncate_to(Offset(cut)).unwrap();
+        assert_eq!(coming, loss, "it is told before");
         assert_eq!(log.log_end(), Offset(expected));
         assert_eq!(
             loss.map(|l| (l.from, l.to)),

@@ -2,11 +2,11 @@
 
 mod verify;
 
-use barnabas_proto::v1::{ListLossesRequest, Loss};
+use barnabas_proto::v1::{DescribeTopicsRequest, ListLossesRequest, Loss};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::ask::ask;
+use super::ask::{ask, printable};
 use super::table::{print_json, table};
 use super::when;
 use super::{Asking, CliError};
@@ -15,7 +15,7 @@ use super::{Asking, CliError};
 pub(super) enum LedgerVerb {
     /// List what the logs of all brokers dropped: offsets, epochs, cause, and what the records had been acknowledged at.
     List(LedgerArgs),
-    /// Compare that with the logs of the present leaders: what a replica lost, the cluster may still have.
+    /// Compare that with the logs of the present leaders and the other replicas: what a replica lost, the cluster may still have.
     /// Exit code 1: records are gone that were acknowledged, or may have been, or nobody can tell.
     Verify(LedgerArgs),
 }
@@ -61,6 +61,24 @@ impl LedgerArgs {
         Ok(())
     }
 
+    /// Whether the topic that is asked for may have losses: it is there, or one of its name has been.
+    ///
+    /// # Errors
+    /// It is neither.
+    fn check_topic(&self, losses: &[Loss]) -> Result<(), CliError> {
+        let Some(name) = self.topic.as_ref().filter(|_| losses.is_empty()) else { return Ok(()) };
+        let request = DescribeTopicsRequest::default();
+        let told =
+            ask(&self.asking, |mut client| async move { client.describe_topics(request).await })?;
+        if told.topics.iter().any(|topic| topic.name == *name) {
+            return Ok(());
+        }
+        Err(CliError::Refused(format!(
+            "there is no topic '{}', and nothing was lost of one of that name since then; `barnabas topic list` names those that there are",
+            printable(name)
+        )))
+    }
+
     /// All that match, in the order of their times, whatever the number of pages.
     fn losses(&self) -> Result<Vec<Loss>, CliError> {
         let mut request = ListLossesRequest {
@@ -76,6 +94,7 @@ impl LedgerArgs {
             all.extend(page.losses);
             request.after = all.last().and_then(|loss| loss.place.clone());
             if !page.more || request.after.is_none() {
+                self.check_topic(&all)?;
                 return Ok(all);
             }
         }

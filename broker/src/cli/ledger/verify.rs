@@ -1,8 +1,8 @@
-//! `barnabas ledger verify`: whether the present leaders have what replicas lost.
+//! `barnabas ledger verify`: whether the present leaders, and the other replicas, have what replicas lost.
 //!
 //! In two logs, the same offset in the same leader epoch is the same record, and so is everything before it. So the end of an
-//! epoch in the leader's log (OffsetForLeaderEpoch), set beside the epoch of the last lost record, tells how much of them the leader
-//! has; no record is read. What only may be lost is shown, too: nobody can tell of it, and that is no "all is well".
+//! epoch in a replica's log (OffsetForLeaderEpoch), set beside the epoch of the last lost record, tells how much of them it
+//! has; no record is read. The leader's log is the partition; what another replica has beyond it goes when that one follows. What only may be lost is shown, too: nobody can tell of it, and that is no "all is well".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +21,8 @@ use super::super::topic::counted;
 use super::super::{Asking, CliError};
 use super::{LedgerArgs, row};
 
+/// Who asks a replica for its own log, whether it leads or not, says so with this replica id (as in `kafka/offset_for_leader_epoch.rs`).
+const ANY_REPLICA: i32 = -2;
 /// Version of the request.
 const VERSION: i16 = 3;
 /// Epochs that are asked about in one request.
@@ -29,8 +31,19 @@ const ASKED_MAX: usize = 500;
 /// Why an entry that names no lost record for sure is not judged.
 const MAY_BE: &str = "it says from where on records may be lost, not which ones there were";
 
-const COLUMNS: [&str; 10] =
-    ["time", "broker", "topic", "partition", "from", "to", "epoch", "class", "verdict", "why"];
+const COLUMNS: [&str; 11] = [
+    "time",
+    "broker",
+    "topic",
+    "partition",
+    "from",
+    "to",
+    "epoch",
+    "class",
+    "verdict",
+    "had_by",
+    "why",
+];
 
 /// What became of lost records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,10 +74,10 @@ struct Has {
     epoch: Option<(i32, i64)>,
 }
 
-/// The leader of a topic's partition as the asked broker knows it.
+/// The leader (-1: none) and the replicas of a topic's partition as the asked broker knows them.
 struct Known {
     topic_ids: BTreeMap<String, String>,
-    leaders: ByPartition<i32>,
+    partitions: ByPartition<(i32, Vec<i32>)>,
 }
 
 pub(super) fn verify(args: &LedgerArgs) -> Result<(), CliError> {
@@ -73,13 +86,31 @@ pub(super) fn verify(args: &LedgerArgs) -> Result<(), CliError> {
     let logs = Logs::ask(&args.asking, &sure)?;
     let (mut rows, mut verdicts) = (Vec::new(), Vec::new());
     for loss in &losses {
-        let (verdict, why) = match logs.of(loss) {
-            _ if !is_sure(loss) => (Verdict::CannotTell, MAY_BE.to_owned()),
-            Ok(has) => judge(loss, has),
-            Err(why) => (Verdict::CannotTell, why),
+        let (verdict, why, had_by) = match logs.known.of(loss) {
+            _ if !is_sure(loss) => (Verdict::CannotTell, MAY_BE.to_owned(), None),
+            Ok((leader, replicas)) => {
+                let others: BTreeMap<i32, Option<bool>> = replicas
+                    .iter()
+                    .filter(|id| **id != leader)
+                    .map(|id| (*id, logs.is_had_by(loss, *id)))
+                    .collect();
+                let (verdict, why) = match (leader, logs.at_leader(loss, leader)) {
+                    (..0, _) => without_leader(&others),
+                    (_, Ok(has)) => judge(loss, has),
+                    (_, Err(why)) => (Verdict::CannotTell, why),
+                };
+                let of_leader =
+                    (leader >= 0).then(|| (leader, Some(verdict == Verdict::StillThere)));
+                let all = others.iter().map(|(id, has)| (*id, *has)).chain(of_leader);
+                let had_by: BTreeSet<i32> =
+                    all.filter(|(_, has)| *has == Some(true)).map(|(id, _)| id).collect();
+                (verdict, said_of(verdict, why, &others), Some(had_by))
+            }
+            Err(why) => (Verdict::CannotTell, why, None),
         };
         let mut row = row(loss);
         row["verdict"] = json!(verdict.name());
+        row["had_by"] = json!(had_by);
         row["why"] = json!(why);
         rows.push(row);
         verdicts.push((loss.class.as_str(), verdict));
@@ -94,8 +125,51 @@ fn show(as_json: bool, rows: &[Value]) {
     } else if rows.is_empty() {
         say!("no losses");
     } else {
-        say!("{}", table(&COLUMNS, rows).trim_end());
+        let shown: Vec<Value> = rows
+            .iter()
+            .cloned()
+            .map(|mut row| {
+                let ids = row["had_by"].as_array().filter(|ids| !ids.is_empty());
+                row["had_by"] = json!(
+                    ids.map(|ids| ids.iter().map(Value::to_string).collect::<Vec<_>>().join(","))
+                );
+                row
+            })
+            .collect();
+        say!("{}", table(&COLUMNS, &shown).trim_end());
     }
+}
+
+/// Of a partition that nobody leads: who leads next may be any of its replicas. `None`: that one does not answer.
+fn without_leader(replicas: &BTreeMap<i32, Option<bool>>) -> (Verdict, String) {
+    if replicas.values().all(|has| *has == Some(false)) {
+        return (
+            Verdict::Gone,
+            "the partition has no leader now, and no replica has all of them".to_owned(),
+        );
+    }
+    (Verdict::CannotTell, "the partition has no leader now".to_owned())
+}
+
+/// What a verdict on the leader's log leaves open of the other replicas' (`None`: it does not answer).
+fn said_of(verdict: Verdict, why: String, others: &BTreeMap<i32, Option<bool>>) -> String {
+    let brokers = |wanted: Option<bool>| {
+        let ids = others.iter().filter(|(_, has)| **has == wanted);
+        ids.map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let (with, without, silent) = (brokers(Some(true)), brokers(Some(false)), brokers(None));
+    let mut said = why;
+    match verdict {
+        Verdict::Gone if !with.is_empty() => {
+            said += &format!("; still at {with}, until that follows");
+        }
+        Verdict::StillThere if !without.is_empty() => said += &format!("; not yet at {without}"),
+        _ => {}
+    }
+    if verdict != Verdict::CannotTell && !silent.is_empty() {
+        said += &format!("; {silent} does not tell");
+    }
+    said
 }
 
 /// What comes of the classes and verdicts. What nobody ever acknowledged may be gone.
@@ -169,7 +243,8 @@ type Asked = (String, i32, i32);
 struct Logs {
     known: Known,
     starts: ByPartition<Option<i64>>,
-    ends: BTreeMap<Asked, Option<(i32, i64)>>,
+    /// By broker.
+    ends: BTreeMap<(i32, Asked), Option<(i32, i64)>>,
     /// Why a broker did not answer.
     silent: BTreeMap<i32, String>,
 }
@@ -179,43 +254,53 @@ impl Logs {
         let known = Known::ask(asking)?;
         let mut logs =
             Self { known, starts: BTreeMap::new(), ends: BTreeMap::new(), silent: BTreeMap::new() };
-        let mut of_leader: BTreeMap<i32, BTreeSet<Asked>> = BTreeMap::new();
+        // By broker, and whether it is asked as the leader.
+        let mut of_broker: BTreeMap<(i32, bool), BTreeSet<Asked>> = BTreeMap::new();
         for loss in losses {
-            if let (Ok(leader), Some(epoch)) = (logs.known.leader(loss), loss.last_epoch) {
+            if let (Ok((leader, replicas)), Some(epoch)) = (logs.known.of(loss), loss.last_epoch) {
                 let asked = (loss.topic.clone(), loss.partition, epoch);
-                of_leader.entry(leader).or_default().insert(asked);
+                for id in replicas.iter().copied().chain((leader >= 0).then_some(leader)) {
+                    of_broker.entry((id, id == leader)).or_default().insert(asked.clone());
+                }
             }
         }
-        if of_leader.is_empty() {
+        if of_broker.is_empty() {
             return Ok(logs);
         }
         let cluster = Cluster::of(asking)?;
-        for (leader, asked) in of_leader {
+        for ((broker, leads), asked) in of_broker {
             let asked: Vec<Asked> = asked.into_iter().collect();
             for asked in asked.chunks(ASKED_MAX) {
                 let partitions: ByPartition<i32> = asked
                     .iter()
-                    .map(|(topic, index, _)| ((topic.clone(), *index), leader))
+                    .filter(|_| leads)
+                    .map(|(topic, index, _)| ((topic.clone(), *index), broker))
                     .collect();
-                let answered = ends(&cluster, leader, asked).and_then(|ends| {
-                    logs.ends.extend(ends);
+                let answered = ends(&cluster, broker, leads, asked).and_then(|ends| {
+                    logs.ends.extend(ends.into_iter().map(|(asked, end)| ((broker, asked), end)));
                     logs.starts.extend(cluster.offsets(&partitions, EARLIEST)?);
                     Ok(())
                 });
                 if let Err(error) = answered {
-                    logs.silent.insert(leader, error.to_string());
+                    logs.silent.insert(broker, error.to_string());
                 }
             }
         }
         Ok(logs)
     }
 
-    fn of(&self, loss: &Loss) -> Result<Has, String> {
-        let leader = self.known.leader(loss)?;
+    /// Whether this replica has all of what is lost for sure; `None`: it does not tell.
+    fn is_had_by(&self, loss: &Loss, broker: i32) -> Option<bool> {
+        let asked = (loss.topic.clone(), loss.partition, loss.last_epoch?);
+        let epoch = *self.ends.get(&(broker, asked))?;
+        Some(judge(loss, Has { log_start: 0, epoch }).0 == Verdict::StillThere)
+    }
+
+    fn at_leader(&self, loss: &Loss, leader: i32) -> Result<Has, String> {
         let Some(epoch) = loss.last_epoch else { return Ok(Has { log_start: 0, epoch: None }) };
         let partition = (loss.topic.clone(), loss.partition);
         let asked = (loss.topic.clone(), loss.partition, epoch);
-        match (self.starts.get(&partition), self.ends.get(&asked)) {
+        match (self.starts.get(&partition), self.ends.get(&(leader, asked))) {
             (Some(Some(log_start)), Some(epoch)) => {
                 Ok(Has { log_start: *log_start, epoch: *epoch })
             }
@@ -231,36 +316,40 @@ impl Known {
     fn ask(asking: &Asking) -> Result<Self, CliError> {
         let request = DescribeTopicsRequest::default();
         let told = ask(asking, |mut client| async move { client.describe_topics(request).await })?;
-        let mut known = Self { topic_ids: BTreeMap::new(), leaders: BTreeMap::new() };
+        let mut known = Self { topic_ids: BTreeMap::new(), partitions: BTreeMap::new() };
         for topic in told.topics {
             let id = topic.incarnation.and_then(|life| life.topic_id.try_into().ok());
             let id = TopicId(id.unwrap_or_default());
             known.topic_ids.insert(topic.name.clone(), id.to_string());
             for partition in topic.partitions {
                 let leader = partition.state.as_ref().map_or(-1, |state| state.leader);
-                known.leaders.insert((topic.name.clone(), partition.index), leader);
+                let told = (leader, partition.assigned_replicas);
+                known.partitions.insert((topic.name.clone(), partition.index), told);
             }
         }
         Ok(known)
     }
 
-    fn leader(&self, loss: &Loss) -> Result<i32, String> {
+    /// Leader and replicas.
+    fn of(&self, loss: &Loss) -> Result<(i32, &[i32]), String> {
         if self.topic_ids.get(&loss.topic) != Some(&loss.topic_id) {
             return Err("the topic was deleted since".to_owned());
         }
-        let leader = self.leaders.get(&(loss.topic.clone(), loss.partition)).copied();
-        leader.filter(|id| *id >= 0).ok_or_else(|| "the partition has no leader now".to_owned())
+        let known = self.partitions.get(&(loss.topic.clone(), loss.partition));
+        let known = known.map(|(leader, replicas)| (*leader, &replicas[..]));
+        known.ok_or_else(|| "the partition is not known now".to_owned())
     }
 }
 
-/// Where epochs end in the leader's logs. Partitions that it does not answer for are left out.
+/// Where epochs end in a broker's logs. Partitions that it does not answer for, or does not lead though it should, are left out.
 fn ends(
     cluster: &Cluster<'_>,
-    leader: i32,
+    broker: i32,
+    leads: bool,
     asked: &[Asked],
 ) -> Result<BTreeMap<Asked, Option<(i32, i64)>>, CliError> {
     let mut request = OffsetForLeaderEpochRequest::default();
-    request.replica_id = -1;
+    request.replica_id = if leads { -1 } else { ANY_REPLICA };
     for (topic, index, epoch) in asked {
         let mut of_partition = OffsetForLeaderPartition::default();
         of_partition.partition = *index;
@@ -271,7 +360,7 @@ fn ends(
         of_topic.partitions = vec![of_partition];
         request.topics.push(of_topic);
     }
-    let answer = cluster.call(leader, VERSION, &request)?;
+    let answer = cluster.call(broker, VERSION, &request)?;
     let mut found = BTreeMap::new();
     // In the order of the request.
     for (asked, topic) in asked.iter().zip(answer.topics) {
@@ -323,6 +412,25 @@ mod tests {
         assert_eq!(verdict(&lost, 15, Some((4, 20))), Verdict::StillThere);
         assert_eq!(verdict(&loss(10, 20, None), 0, Some((9, 40))), Verdict::CannotTell);
         assert!(is_sure(&lost) && !is_sure(&loss(10, 10, None)));
+    }
+
+    #[test]
+    fn the_other_replicas_are_told_of_too_and_decide_where_nobody_leads() {
+        let of = |has: &[Option<bool>]| (2..).zip(has.iter().copied()).collect::<BTreeMap<_, _>>();
+        let said = |verdict, has: &[Option<bool>]| said_of(verdict, "why".to_owned(), &of(has));
+        assert_eq!(said(Verdict::Gone, &[Some(false), Some(false)]), "why");
+        assert_eq!(
+            said(Verdict::Gone, &[Some(false), Some(true)]),
+            "why; still at 3, until that follows"
+        );
+        assert_eq!(
+            said(Verdict::StillThere, &[Some(false), None]),
+            "why; not yet at 2; 3 does not tell"
+        );
+        assert_eq!(without_leader(&of(&[Some(false), Some(false)])).0, Verdict::Gone);
+        for open in [[Some(true), Some(false)], [None, Some(false)]] {
+            assert_eq!(without_leader(&of(&open)).0, Verdict::CannotTell);
+        }
     }
 
     #[test]

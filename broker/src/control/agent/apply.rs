@@ -179,11 +179,19 @@ impl Agent {
             controller_epoch: self.controller_epoch,
             isr: Vec::new(),
         };
+        // None: the topic is gone, too.
+        let image = self.node.view.image();
+        let tp = &hosted.topic_partition;
+        let topic = image.topics.get(&tp.topic).filter(|topic| topic.incarnation == incarnation);
+        let present = topic.and_then(|topic| topic.partitions.get(&tp.partition));
+        let assigned = present.map(|partition| partition.assigned_replicas.clone());
+        let assigned_replicas =
+            assigned.filter(|assigned| !assigned.contains(&self.node.me)).unwrap_or_default();
         let push = StatePush {
             controller_epoch: self.controller_epoch,
             broker_epoch: mine,
             incarnation,
-            partition: Partition { state, ..Partition::default() },
+            partition: Partition { state, assigned_replicas, ..Partition::default() },
             min_insync_replicas: 1,
             flush_mode: barnabas_types::FlushMode::Async,
         };

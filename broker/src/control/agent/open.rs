@@ -8,10 +8,25 @@ use barnabas_types::{
     BrokerEpoch, BrokerId, FlushMode, Incarnation, LeaderEpoch, Partition, TopicImage,
     TopicPartition,
 };
+use serde_json::json;
 
 use super::Agent;
+use crate::journal::Kind;
 use crate::partition::{Aftermath, Hosted};
-use crate::storage::{Lost, OpenError, Opened, Wanted};
+use crate::storage::{LedNote, Lost, OpenError, Opened, Wanted};
+
+/// Replicas that are gone with a log directory, each of which is told by itself; the rest is counted.
+const GONE_MAX: usize = 100;
+
+/// What a replica that is opened after a crash of the host, or without a directory, may lack of what it had acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lack {
+    Nothing,
+    /// What the disk never saw.
+    Tail,
+    /// All: it was held here, and nothing of it is there.
+    All,
+}
 
 impl Agent {
     /// Opens, several at a time, what is assigned here and not hosted yet. Replicas of an earlier life of a topic end first.
@@ -37,22 +52,34 @@ impl Agent {
                     config: LogConfig::from(&topic.config),
                     is_new: topic.incarnation.czxid > first.0,
                 });
-                // In sync mode nothing unflushed was promised to anybody.
-                let is_async = topic.config.flush_mode == FlushMode::Async;
-                let may_lack = is_async && may_have_held(self.node.me, mine, partition);
+                let may_lack = match (self.storage.has(tp), topic.config.flush_mode) {
+                    _ if !may_have_held(self.node.me, mine, partition) => Lack::Nothing,
+                    (false, _) => Lack::All,
+                    (true, FlushMode::Async) => Lack::Tail,
+                    // In sync mode nothing unflushed was promised to anybody.
+                    (true, FlushMode::Sync) => Lack::Nothing,
+                };
                 of.push((topic.incarnation, partition.state.leader_epoch, may_lack));
             }
         }
         let results = self.storage.open_all(&wanted);
-        let mut tail_lost = false;
+        // A failure of a later time marks the tail, too, and has been told.
+        let mark = *self.tail_lost.borrow();
+        let crashed = mark.lost && mark.failures == 0;
+        let (mut tail_lost, mut gone) = (false, 0);
         for ((wanted, (incarnation, leader_epoch, may_lack)), result) in
             wanted.into_iter().zip(of).zip(results)
         {
             match result {
                 Ok(opened) => {
                     let (partition, log) = (wanted.partition, &opened.0);
-                    let crashed = may_lack && !wanted.is_new;
-                    self.tell_losses(&partition, incarnation, leader_epoch, crashed, &opened);
+                    let mut may_lack =
+                        if crashed && !wanted.is_new { may_lack } else { Lack::Nothing };
+                    if may_lack == Lack::All {
+                        gone += 1;
+                        may_lack = if gone > GONE_MAX { Lack::Nothing } else { may_lack };
+                    }
+                    self.tell_losses(&partition, incarnation, leader_epoch, may_lack, &opened);
                     if log.recovery().tail_lost {
                         tail_lost = true;
                         self.came_back_shorter(partition, incarnation);
@@ -69,16 +96,30 @@ impl Agent {
         if tail_lost {
             self.tail_lost_now();
         }
+        if gone > GONE_MAX {
+            self.tell_more_gone(gone - GONE_MAX);
+        }
     }
 
-    /// What opening has found to be gone. What a failed sync cost was told when it failed. `may_lack`: whether a crash of the
-    /// host may have taken acknowledged records that the disk never saw; then the end is not known.
+    /// So many replicas more are gone with a log directory.
+    fn tell_more_gone(&self, replicas: usize) {
+        tracing::warn!(target: "state_change", replicas, "more replicas begin empty: their directories were not there");
+        let detail = format!(
+            "{replicas} more replicas of this broker begin empty, of any topic: nothing of them was found in the log directories"
+        );
+        self.node.journal.add(
+            Kind::Loss,
+            json!({ "cause": "directory_lost", "replicas": replicas, "class": "unknown", "detail": detail }),
+        );
+    }
+
+    /// What opening has found to be gone. What a failed sync cost was told when it failed. Of what `may_lack` the end is not known.
     fn tell_losses(
         &self,
         partition: &TopicPartition,
         incarnation: Incarnation,
         leader_epoch: LeaderEpoch,
-        may_lack: bool,
+        may_lack: Lack,
         (log, directory): &Opened,
     ) {
         let high_watermark = self.storage.high_watermark_of(directory, partition);
@@ -98,19 +139,13 @@ impl Agent {
         let losses = &log.recovery().losses;
         let told = |loss: &&Loss| loss.cause != LossCause::FailedSync;
         losses.iter().filter(told).copied().for_each(add);
-        // A failure of a later time marks the tail, too, and has been told.
-        let mark = *self.tail_lost.borrow();
-        let crashed = mark.lost && mark.failures == 0;
-        if may_lack && crashed && losses.iter().all(|loss| loss.to.is_some()) {
-            let end = log.log_end();
-            add(Loss {
-                from: end,
-                to: None,
-                at_least_to: end,
-                bytes: 0,
-                last_epoch: None,
-                cause: LossCause::HostCrash,
-            });
+        let (from, cause) = match may_lack {
+            Lack::Nothing => return,
+            Lack::Tail => (log.log_end(), LossCause::HostCrash),
+            Lack::All => (log.log_start(), LossCause::DirectoryLost),
+        };
+        if losses.iter().all(|loss| loss.to.is_some()) {
+            add(Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch: None, cause });
         }
     }
 
@@ -160,7 +195,12 @@ impl Agent {
         };
         let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
         let replica = Replica::new(self.node.me, state, options);
+        // After a crash of the host a note may be older than what it speaks of.
+        let note = LedNote::read(&directory, &tp).filter(|_| !self.tail_lost.borrow().lost);
         let hosted = Arc::new(Hosted::new(tp, incarnation, replica, log, (directory, flusher)));
+        if let Some(note) = note {
+            hosted.led_before(note);
+        }
         if let Some(broker_epoch) = self.broker_epoch {
             let mut after = Aftermath::default();
             hosted.registered(self.node.now(), broker_epoch, &mut after);

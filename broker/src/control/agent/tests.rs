@@ -1,13 +1,13 @@
 //! What the agent makes of pushes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use barnabas_log::testing::TempDir;
 use barnabas_log::{LogConfig, Op};
 use barnabas_types::{
-    Acks, BrokerId, BrokerImage, ClusterDelta, DirectoryId, Offset, Partition, TopicConfig,
-    TopicId, TopicImage, TopicName,
+    Acks, BrokerId, BrokerImage, ClusterDelta, DirectoryId, FlushMode, Offset, Partition,
+    TopicConfig, TopicId, TopicImage, TopicName,
 };
 use rustix::io::Errno;
 
@@ -435,6 +435,22 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
 
 /// The loss records after a host crash, when the first state says `topics`; one record was written before.
 fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde_json::Value> {
+    told_after(|path| fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap(), topics)
+}
+
+/// The same after the log directory was emptied.
+fn told_after_a_wipe(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde_json::Value> {
+    let wipe = |path: &Path| {
+        fs::remove_dir_all(path).unwrap();
+        fs::create_dir(path).unwrap();
+    };
+    told_after(wipe, topics)
+}
+
+fn told_after(
+    what: impl FnOnce(&Path),
+    topics: BTreeMap<TopicName, TopicImage>,
+) -> Vec<serde_json::Value> {
     let mut rig = Rig::new();
     rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
     let hosted = rig.hosted().unwrap();
@@ -442,7 +458,7 @@ fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde
     rig.agent.stop();
     let Rig { agent, node, temp, .. } = rig;
     drop((agent, hosted, node));
-    fs::remove_file(temp.path().join(".kafka_cleanshutdown")).unwrap();
+    what(temp.path());
     let mut rig = Rig::on(Disk::again(temp));
     rig.agent.tail_lost.send_replace(TailMark { lost: true, failures: 0 });
     rig.update(3, full(topics)).unwrap();
@@ -450,7 +466,7 @@ fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde
     let thread = rig.node.journal.start(rig.agent.storage.clone(), origin).unwrap();
     rig.node.journal.stop();
     thread.join().unwrap();
-    rig.node.journal.last(Kind::Loss, 100).into_iter().map(|entry| entry.body).collect()
+    rig.node.journal.last(Kind::Loss, 1_000).into_iter().map(|entry| entry.body).collect()
 }
 
 /// The state with the ISR as it was before the crash.
@@ -470,6 +486,29 @@ async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone(
     let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((line["cause"].as_str(), line["from"].as_i64()), (Some("host_crash"), Some(1)));
     assert!(line["to"].is_null() && line["at_least_to"] == 1, "{line}");
+}
+
+#[tokio::test]
+async fn an_emptied_directory_is_told_as_such_in_either_flush_mode_and_is_bounded() {
+    for flush_mode in [FlushMode::Async, FlushMode::Sync] {
+        let mut topics = before_the_crash(topic(LIFE, 5, &[1]));
+        topics.values_mut().for_each(|image| image.config.flush_mode = flush_mode);
+        let lines = told_after_a_wipe(topics);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(
+            (line["cause"].as_str(), line["from"].as_i64()),
+            (Some("directory_lost"), Some(0))
+        );
+        assert!(line["to"].is_null() && line["class"] == "unknown", "{line}");
+    }
+    let mut topics = before_the_crash(topic(LIFE, 5, &[1]));
+    let image = topics.values_mut().next().unwrap();
+    let partition = image.partitions[&0].clone();
+    image.partitions.extend((1..130).map(|index| (index, partition.clone())));
+    let lines = told_after_a_wipe(topics);
+    let (named, rest): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line["topic"] == "t");
+    let [rest] = &rest[..] else { panic!("{rest:?}") };
+    assert_eq!((named.len(), &rest["replicas"]), (100, &30.into()));
 }
 
 #[tokio::test]

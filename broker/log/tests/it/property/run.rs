@@ -466,7 +466,9 @@ impl Run {
             }
             Step::Truncate(place) => {
                 let (to, before) = (self.at(place), self.model.end);
+                let coming = self.log().would_truncate(Offset(to))?;
                 let loss = self.log_mut().truncate_to(Offset(to))?;
+                assert_eq!(coming, loss);
                 self.model.keep_below(to);
                 let range = loss.map(|l| (l.from.0, l.to.map(|to| to.0)));
                 let end = self.model.end;
@@ -475,7 +477,8 @@ impl Run {
             }
             Step::Reset { to, beyond } => {
                 let to = self.reset_point(to, beyond);
-                self.log_mut().reset_to(Offset(to))?;
+                let coming = self.log().would_reset();
+                assert_eq!(coming, self.log_mut().reset_to(Offset(to))?);
                 self.model.begin_at(to);
                 self.model.epoch += 1;
             }
