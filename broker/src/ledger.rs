@@ -1,6 +1,6 @@
 //! The ledger as it is served: the losses in the journal, by time and topic, a page at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barnabas_proto::v1;
@@ -12,6 +12,10 @@ use crate::journal::{Entry, Journal, Kind, Origin, Place};
 
 /// Most losses of one page.
 const PAGE_MAX: usize = 1_000;
+/// Most losses whose classes are looked through for those that a replica does not know.
+const TOLD_MAX: usize = 10_000;
+/// The class of what nobody has told yet.
+const UNKNOWN: &str = "unknown";
 /// Most who read the ledger of one broker at once.
 const READERS_MAX: usize = 16;
 
@@ -46,9 +50,60 @@ impl barnabas_controller::Ledger for Ledger {
         };
         let (page, more) =
             self.journal.page(Kind::Loss, request.since_ms, after.as_ref(), PAGE_MAX, wanted);
-        let losses = page.iter().map(loss).collect();
+        let losses = self.completed(page.iter().map(loss).collect());
         Ok(v1::ListLossesResponse { losses, more, answered_by: self.me.0 })
     }
+}
+
+impl Ledger {
+    /// What a replica had copied and lost, and could not tell the class of, has the class that its leader tells of the same records.
+    fn completed(&self, losses: Vec<v1::Loss>) -> Vec<v1::Loss> {
+        let of = |loss: &v1::Loss| (loss.topic_id.clone(), loss.partition);
+        let open: BTreeSet<(String, i32)> = losses.iter().filter(|l| is_open(l)).map(of).collect();
+        if open.is_empty() {
+            return losses;
+        }
+        let tells = |entry: &Entry| {
+            let told = loss(entry);
+            told.last_epoch.is_some() && told.class != UNKNOWN && open.contains(&of(&told))
+        };
+        let (told, _) = self.journal.page(Kind::Loss, 0, None, TOLD_MAX, tells);
+        let told: Vec<v1::Loss> = told.iter().map(loss).collect();
+        losses.into_iter().flat_map(|loss| told_by_others(loss, &told)).collect()
+    }
+}
+
+/// Whether another replica may know better: the records are known, their class is not.
+fn is_open(loss: &v1::Loss) -> bool {
+    loss.class == UNKNOWN && loss.last_epoch.is_some() && loss.to == Some(loss.at_least_to)
+}
+
+/// A loss in parts of which others tell the class; as it is if that leaves anything open. The same offset in the same leader epoch
+/// is the same record, and so is everything before it.
+fn told_by_others(loss: v1::Loss, told: &[v1::Loss]) -> Vec<v1::Loss> {
+    let Some(end) = loss.to.filter(|_| is_open(&loss)) else { return vec![loss] };
+    let (mut parts, mut from) = (Vec::new(), loss.from);
+    while from < end {
+        let covers = |known: &&v1::Loss| {
+            known.topic_id == loss.topic_id
+                && known.partition == loss.partition
+                && known.last_epoch == loss.last_epoch
+                && known.from <= from
+                && known.at_least_to > from
+        };
+        let Some(known) = told.iter().find(covers) else { return vec![loss] };
+        let to = known.at_least_to.min(end);
+        parts.push(v1::Loss {
+            from,
+            to: Some(to),
+            at_least_to: to,
+            class: known.class.clone(),
+            class_reason: format!("broker {} tells so of the same records", known.broker_id),
+            ..loss.clone()
+        });
+        from = to;
+    }
+    parts
 }
 
 /// How many losses there are of each class.
@@ -156,6 +211,56 @@ mod tests {
         assert_eq!(ledger.list(&even).unwrap_err().code(), tonic::Code::ResourceExhausted);
         drop(places);
         assert!(ledger.list(&even).is_ok());
+    }
+
+    #[test]
+    fn what_was_copied_has_the_class_that_its_leader_tells_or_none() {
+        let loss = |broker_id, (from, to), epoch, class: &str| v1::Loss {
+            broker_id,
+            from,
+            to: Some(to),
+            at_least_to: to,
+            last_epoch: Some(epoch),
+            class: class.into(),
+            ..v1::Loss::default()
+        };
+        let of_leader = [loss(1, (3, 8), 4, "acks=1"), loss(1, (8, 10), 4, "never acked")];
+        let ranges = |copied, told: &[v1::Loss]| -> Vec<(i64, i64, String)> {
+            let parts = told_by_others(copied, told).into_iter();
+            parts.map(|part| (part.from, part.at_least_to, part.class)).collect()
+        };
+        let copied = |range| loss(2, range, 4, UNKNOWN);
+        assert_eq!(
+            ranges(copied((4, 9)), &of_leader),
+            [(4, 8, "acks=1".to_owned()), (8, 9, "never acked".to_owned())]
+        );
+        let whole = |from, to| vec![(from, to, UNKNOWN.to_owned())];
+        assert_eq!(ranges(copied((2, 9)), &of_leader), whole(2, 9), "the beginning is open");
+        assert_eq!(ranges(copied((4, 11)), &of_leader), whole(4, 11), "the end is open");
+        assert_eq!(ranges(loss(2, (4, 9), 3, UNKNOWN), &of_leader), whole(4, 9), "other records");
+        let elsewhere = of_leader.clone().map(|told| v1::Loss { partition: 1, ..told });
+        assert_eq!(ranges(copied((4, 9)), &elsewhere), whole(4, 9));
+        let may_be = v1::Loss { to: None, ..copied((4, 9)) };
+        assert_eq!(told_by_others(may_be.clone(), &of_leader), [may_be]);
+    }
+
+    #[tokio::test]
+    async fn a_list_is_completed_with_what_the_leader_tells() {
+        let (disk, journal) = (Disk::new(), Arc::new(Journal::default()));
+        let me = Origin { broker: BrokerId(3), directory: DirectoryId([3; 16]) };
+        let _thread = journal.start(disk.storage, me).unwrap();
+        for class in [UNKNOWN, "acks=1"] {
+            let body = json!({
+                "topic": "t", "topic_id": "x", "partition": 0, "from": 1, "to": 5, "at_least_to": 5,
+                "last_epoch": 2, "class": class,
+            });
+            journal.add(Kind::Loss, body);
+        }
+        assert!(journal.wait_until_written(std::time::Duration::from_secs(20)));
+        let ledger = Ledger::new(me.broker, journal);
+        let listed = ledger.list(&v1::ListLossesRequest::default()).unwrap();
+        let classes: Vec<&str> = listed.losses.iter().map(|loss| loss.class.as_str()).collect();
+        assert_eq!(classes, ["acks=1", "acks=1"]);
     }
 
     #[test]

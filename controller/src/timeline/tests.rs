@@ -9,9 +9,8 @@ use barnabas_controller_core::{
 use barnabas_proto::convert::{LeaderServed, LeadersServed};
 use barnabas_proto::v1;
 use barnabas_types::{
-    Assignment, BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, FailedReplicas, Incarnation,
-    LeaderEpoch, Now, PartitionEpoch, PartitionState, TopicConfig, TopicId, TopicName,
-    TopicPartition,
+    Assignment, BrokerEpoch, BrokerId, BrokerImage, FailedReplicas, LeaderEpoch, Now,
+    PartitionEpoch, PartitionState, TopicConfig, TopicName, TopicPartition,
 };
 
 use super::{
@@ -21,42 +20,24 @@ use super::{
 mod early;
 mod rounds;
 
-const TERM: ControllerEpoch = ControllerEpoch(7);
-const LIFE: Incarnation = Incarnation { topic_id: TopicId([4; 16]), czxid: 100 };
+/// Topics and brokers as in the core's own tests.
+#[path = "../../core/tests/common/mod.rs"]
+mod common;
 
-fn b(id: i32) -> BrokerId {
-    BrokerId(id)
-}
+use common::{TERM, b, broker, brokers, incarnation, stored};
 
 fn at(partition: i32) -> TopicPartition {
-    TopicPartition { topic: TopicName::new("t").unwrap(), partition }
-}
-
-fn broker(epoch: i64) -> BrokerImage {
-    BrokerImage {
-        epoch: BrokerEpoch(epoch),
-        host: "host".to_owned(),
-        port: 9092,
-        control_address: "host:9192".to_owned(),
-        rack: None,
-        tail_lost: false,
-        draining: false,
-    }
+    common::at("t", partition)
 }
 
 /// Brokers 1, 2 and 3 under the epochs 101, 102 and 103.
 fn three() -> BTreeMap<BrokerId, BrokerImage> {
-    (1..=3).map(|id| (b(id), broker(100 + i64::from(id)))).collect()
+    brokers(&[(1, 101), (2, 102), (3, 103)])
 }
 
 fn state(leader: i32, isr: &[i32]) -> PartitionState {
-    PartitionState {
-        leader: Some(b(leader)),
-        leader_epoch: LeaderEpoch(1),
-        partition_epoch: PartitionEpoch(9),
-        controller_epoch: ControllerEpoch(3),
-        isr: isr.iter().map(|id| (b(*id), BrokerEpoch(100 + i64::from(*id)))).collect(),
-    }
+    let members: Vec<(i32, i64)> = isr.iter().map(|id| (*id, 100 + i64::from(*id))).collect();
+    stored(leader, 1, &members)
 }
 
 /// A term in which a test is everything else: ZooKeeper, the brokers, and the clock.
@@ -94,7 +75,7 @@ impl World {
             state: Some(state(replicas[0], replicas)),
         };
         let topic = LoadedTopic {
-            incarnation: LIFE,
+            incarnation: incarnation(100),
             version: 0,
             overrides: BTreeMap::new(),
             partitions: (0..).zip(partitions.iter().map(partition)).collect(),
@@ -203,7 +184,10 @@ impl World {
             broker: b(id),
             broker_epoch: self.core.image().brokers[&b(id)].epoch,
             sequence,
-            replicas: partitions.iter().map(|partition| (at(*partition), LIFE)).collect(),
+            replicas: partitions
+                .iter()
+                .map(|partition| (at(*partition), incarnation(100)))
+                .collect(),
         };
         self.step(ControllerEvent::ReplicasFailed { request: RequestId(3), report });
         self.apply_all();
@@ -224,7 +208,7 @@ impl World {
             leader,
             broker_epoch: brokers[&leader].epoch,
             partition: at(partition),
-            incarnation: LIFE,
+            incarnation: incarnation(100),
             leader_epoch: known.state.leader_epoch,
             partition_epoch: known.state.partition_epoch,
             isr,

@@ -126,5 +126,14 @@ async fn each_kind_of_failover_is_told_with_its_phases() -> Outcome<()> {
     assert!(listed.contains(&killed.id) && listed.contains("controller_elected"), "{listed}");
     let unknown = run_program(&["timeline", "show", "0-0", "--admin", &admin]).await?;
     assert_eq!(unknown.status.code(), Some(1));
+
+    // A controller that is stopped in order: its successor says so, too.
+    cluster.broker(controller).start()?;
+    cluster.until_healed("t", 3).await?;
+    let second = killed.controller_id;
+    cluster.broker(second).terminate().await?;
+    let gone = |f: &Failover| f.was_controller && f.broker_id == second;
+    let stopped = until_told(&cluster, "the stop of the controller is told", gone).await?;
+    assert_eq!(stopped.cause, "drain", "{stopped:?}");
     Ok(())
 }

@@ -121,7 +121,7 @@ fn the_isr_is_restored_by_the_one_who_left_it_and_by_nobody_else() {
         leader: b(1),
         broker_epoch: brokers[&b(1)].epoch,
         partition: at(0),
-        incarnation: LIFE,
+        incarnation: incarnation(100),
         leader_epoch: known.state.leader_epoch,
         partition_epoch: known.state.partition_epoch,
         isr: [1, 3].map(|id| (b(id), brokers[&b(id)].epoch)).to_vec(),
