@@ -73,6 +73,8 @@ pub(crate) fn node_for(me: BrokerId, connections_max: usize) -> Arc<Node> {
             groups: crate::config::GroupConfig::default(),
             session_timeout_ms: 6_000,
             shown: Vec::new().into(),
+            config_file: "/etc/barnabas/broker-1.yaml".into(),
+            zookeeper_servers: "zk1:2181".to_owned(),
         },
         view,
         directories: Vec::new(),

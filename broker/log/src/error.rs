@@ -154,6 +154,12 @@ impl LogError {
         }
     }
 
+    /// See [`is_disk_fault`].
+    #[must_use]
+    pub fn is_disk_fault(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_disk_fault(source))
+    }
+
     /// [`LogError::Full`] or [`LogError::NoDescriptor`] if that is what it is: for steps that leave everything as it was then.
     pub(crate) fn or_shortage(self) -> Self {
         match (self.shortage(), self) {
@@ -162,6 +168,14 @@ impl LogError {
             (_, other) => other,
         }
     }
+}
+
+/// Whether a read failed because the disk does not give what was written to it: no later try makes that good, and what lies beside
+/// it is to be doubted too.
+#[must_use]
+pub fn is_disk_fault(error: &io::Error) -> bool {
+    let faults = [Errno::IO, Errno::NXIO, Errno::UCLEAN].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|raw| faults.contains(&raw))
 }
 
 /// Something of which there may be enough again in a moment: no reason to take a log for broken.

@@ -70,7 +70,7 @@ pub use compaction::{
 pub use config::LogConfig;
 pub use directories::STRAY_KEPT;
 pub use disk::{Disk, DiskFile, Faults, Op, Verdict};
-pub use error::{LogError, Shortage};
+pub use error::{LogError, Shortage, is_disk_fault};
 pub use files::{read_text, replace_durably};
 pub use flush::{FlushPlan, FlushStep};
 pub use log::Log;

@@ -1,10 +1,10 @@
 //! `barnabas explain partition | broker | cluster | group`: what is wrong, since when, whether it heals, what to do and what that costs.
 
 use barnabas_broker::explain::cause::lasted;
+use barnabas_broker::explain::json;
 use barnabas_proto::v1::explain_request::Subject;
-use barnabas_proto::v1::{ExplainRequest, ExplainResponse, ExplainedCause, FollowedPartition};
+use barnabas_proto::v1::{ExplainRequest, ExplainResponse, FollowedPartition};
 use clap::Subcommand;
-use serde_json::{Value, json};
 
 use super::ask::{ask, failure, printable};
 use super::leader::topic_or_partition;
@@ -14,7 +14,7 @@ use super::{Asking, CliError};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum ExplainVerb {
-    /// Why a partition is offline, refuses writes, or lacks replicas. Exit codes of all of these: 0 nothing is wrong, 2 something is.
+    /// Why a partition is offline, refuses writes, or lacks replicas. Exit codes of all of these: 0 nothing is wrong, 6 something is.
     Partition {
         /// Topic and partition.
         #[arg(value_name = "TOPIC:PARTITION", value_parser = one_partition)]
@@ -60,11 +60,11 @@ impl ExplainVerb {
             return Err(failure(refused));
         }
         if asking.json {
-            print_json(&full(&told));
+            print_json(&json::of(&told, &asking.admin));
         } else {
-            say!("{}", text(&told).trim_end());
+            say!("{}", text(&told, &asking.admin).trim_end());
         }
-        match wrong(&told) {
+        match json::wrong(&told) {
             0 => Ok(()),
             n => {
                 let causes = counted(i64::try_from(n).unwrap_or(i64::MAX), "cause");
@@ -82,49 +82,7 @@ fn one_partition(text: &str) -> Result<(String, i32), String> {
     }
 }
 
-/// Causes that are more than worth knowing.
-fn wrong(told: &ExplainResponse) -> usize {
-    told.causes.iter().filter(|cause| cause.severity != "notice").count()
-}
-
-fn full(told: &ExplainResponse) -> Value {
-    json!({
-        "subject": told.subject,
-        "headline": told.headline,
-        "well": wrong(told) == 0,
-        "causes": told.causes.iter().map(cause).collect::<Vec<_>>(),
-        "unanswered": told.unanswered,
-        "partitions_left_out": told.partitions_left_out,
-        "answered_by": told.answered_by,
-    })
-}
-
-fn cause(cause: &ExplainedCause) -> Value {
-    let step =
-        |step: &barnabas_proto::v1::NextStep| json!({"command": step.command, "cost": step.cost});
-    let candidate = |one: &barnabas_proto::v1::UncleanCandidate| {
-        json!({
-            "broker_id": one.broker_id, "last_epoch": one.last_epoch, "lost_from": one.lost_from,
-            "lost_until": one.lost_until, "lost_records": one.lost_records,
-        })
-    };
-    json!({
-        "name": cause.name,
-        "severity": cause.severity,
-        "summary": cause.summary,
-        "evidence": cause.evidence,
-        "age_ms": cause.age_ms,
-        "age_at_least": cause.age_at_least,
-        "heals_by_itself": cause.heals_by_itself,
-        "healing": cause.healing,
-        "next": cause.next.iter().map(step).collect::<Vec<_>>(),
-        "candidates": cause.candidates.iter().map(candidate).collect::<Vec<_>>(),
-        "brokers": cause.brokers,
-        "partitions": cause.partitions,
-    })
-}
-
-fn text(told: &ExplainResponse) -> String {
+fn text(told: &ExplainResponse, admin: &str) -> String {
     let mut lines = vec![printable(&told.headline)];
     if told.causes.is_empty() {
         lines.push("nothing is wrong".to_owned());
@@ -146,21 +104,38 @@ fn text(told: &ExplainResponse) -> String {
         }
         for (n, fact) in cause.evidence.iter().enumerate() {
             let label = if n == 0 { "facts " } else { "      " };
-            lines.push(format!("   {label} {}", printable(fact)));
+            lines.push(format!("   {label} {}", printable(&fact.text)));
         }
         let how = if cause.heals_by_itself { "by itself" } else { "not by itself, only when" };
         let colon = if cause.heals_by_itself { ":" } else { "" };
         lines.push(format!("   heals  {how}{colon} {}", printable(&cause.healing)));
         for (n, step) in cause.next.iter().enumerate() {
             let label = if n == 0 { "next  " } else { "or    " };
-            lines.push(format!("   {label} {}", printable(&step.command)));
-            lines.push(format!("          cost: {}", printable(&step.cost)));
+            let command = json::pasted(&step.command, admin);
+            lines.push(format!("   {label} {}", printable(&command)));
+            for (label, text) in
+                [("where", &step.place), ("when", &step.when), ("cost", &step.cost)]
+            {
+                if !text.is_empty() {
+                    lines.push(format!("          {label}: {}", printable(text)));
+                }
+            }
         }
+    }
+    for (n, fact) in told.facts.iter().enumerate() {
+        let label = if n == 0 { "\nknown " } else { "      " };
+        lines.push(format!("{label} {}", printable(&fact.text)));
+    }
+    if told.causes_left_out > 0 {
+        lines.push(format!("\n{} more causes are left out", told.causes_left_out));
     }
     if told.partitions_left_out > 0 {
         lines.push(format!("\n{} more partitions were not looked at", told.partitions_left_out));
     }
-    let shown = |silent: &&String| told.causes.iter().any(|cause| cause.evidence.contains(silent));
+    let shown = |silent: &&String| {
+        let mut facts = told.causes.iter().flat_map(|cause| &cause.evidence);
+        facts.any(|fact| fact.text == **silent)
+    };
     for silent in told.unanswered.iter().filter(|silent| !shown(silent)) {
         lines.push(format!("\nno answer: {}", printable(silent)));
     }
@@ -171,7 +146,7 @@ fn text(told: &ExplainResponse) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barnabas_proto::v1::NextStep;
+    use barnabas_proto::v1::{ExplainedCause, ExplainedFact, NextStep};
 
     #[test]
     fn a_partition_is_always_named() {
@@ -182,35 +157,40 @@ mod tests {
     #[test]
     fn people_read_the_same_as_programs() {
         let well = ExplainResponse { headline: "t:0 is led".to_owned(), ..Default::default() };
-        assert!(text(&well).contains("nothing is wrong") && full(&well)["well"] == true);
-        let next = NextStep { command: "start it".to_owned(), cost: "nothing".to_owned() };
+        assert!(text(&well, "h:1").contains("nothing is wrong"));
+        let next = NextStep {
+            command: "barnabas explain broker 2".to_owned(),
+            cost: "nothing".to_owned(),
+            place: "the host of broker 2".to_owned(),
+            when: "again".to_owned(),
+            loses_records: Some(0),
+        };
+        let fact = |text: &str| ExplainedFact { text: text.to_owned(), ..Default::default() };
         let down = ExplainedCause {
             name: "broker_down".to_owned(),
             severity: "degraded".to_owned(),
             summary: "broker 2 is down\u{7}".to_owned(),
-            evidence: vec!["it is gone".to_owned()],
+            evidence: vec![fact("it is gone")],
             age_ms: Some(34_000),
             age_at_least: true,
             healing: "its process is started".to_owned(),
             next: vec![next.clone(), next],
             ..Default::default()
         };
-        let sick = ExplainResponse { causes: vec![down.clone()], ..well.clone() };
-        let shown = text(&sick);
+        let facts = vec![fact("lag 3")];
+        let sick = ExplainResponse { causes: vec![down], causes_left_out: 2, facts, ..well };
+        let shown = text(&sick, "h:1");
         for part in [
             "1. broker 2 is down ",
             "for at least 34 s",
             "facts  it is gone",
             "not by itself",
-            "or     start it",
+            "next   barnabas explain broker 2 --admin h:1\n          where: the host of broker 2\n          when: again",
+            "or     barnabas explain broker 2",
+            "known  lag 3",
+            "2 more causes are left out",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        let told = full(&sick);
-        assert_eq!((&told["well"], &told["causes"][0]["age_ms"]), (&json!(false), &json!(34_000)));
-        // What is only worth knowing is no trouble.
-        let notice = ExplainedCause { severity: "notice".to_owned(), ..down };
-        let noticed = ExplainResponse { causes: vec![notice], ..well };
-        assert_eq!((wrong(&sick), wrong(&noticed)), (1, 0));
     }
 }

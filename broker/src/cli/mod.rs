@@ -1,7 +1,7 @@
 //! The command line: one binary, noun then verb, a table for people, `--json` for programs, exit codes that mean something.
 //!
-//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong; of `explain` also: something is wrong with what it
-//! was asked about. 3: the cluster cannot be reached. 4: not now. 5: never, as things are.
+//! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached. 4: not now.
+//! 5: never, as things are. 6: of `explain`: something is wrong with what it was asked about.
 
 /// `println!` that ends the command quietly when nobody reads its output any more (`barnabas topic list | head`).
 macro_rules! say {
@@ -136,10 +136,11 @@ impl CliError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(1),
-            Self::Usage(_) | Self::Unwell(_) => ExitCode::from(2),
+            Self::Usage(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
             Self::NotNow(_) => ExitCode::from(4),
             Self::Never(_) => ExitCode::from(5),
+            Self::Unwell(_) => ExitCode::from(6),
         }
     }
 }

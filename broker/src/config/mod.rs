@@ -32,6 +32,8 @@ pub use sources::{Source, values};
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerConfig {
+    /// The file that all of this is read from, by its whole path.
+    pub file: PathBuf,
     /// `broker.id`.
     pub broker_id: BrokerId,
     /// `log.dirs`: one or more, none twice.
@@ -139,6 +141,7 @@ impl BrokerConfig {
         let hour = 3_600_000;
         let topic = topic_defaults(&s)?;
         let config = Self {
+            file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
             broker_id: BrokerId(s.number("broker.id", 0, i32::MAX.into())?),
             log_dirs: s.directories("log.dirs")?,
             zookeeper_connect: s.zookeeper()?,

@@ -65,6 +65,7 @@ fn every_key_is_read() {
     assert_eq!(
         config,
         BrokerConfig {
+            file: config.file.clone(),
             broker_id: BrokerId(7),
             log_dirs: vec!["/x".into()],
             zookeeper_connect: ZooKeeperConnect::parse("a:1,b:2/root").unwrap(),

@@ -512,7 +512,7 @@ impl Entry {
         if range.is_none() && !news {
             return None;
         }
-        let records = match range.map(|range| gathered.read(&range)).transpose() {
+        let records = match range.map(|range| gathered.read(&hosted, &range)).transpose() {
             Ok(slot) => slot.unwrap_or(RecordSlot { slot: 0, len: 0 }),
             Err(condition) => return refused(&condition),
         };
@@ -537,8 +537,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn read(&mut self, range: &ReadRange) -> Result<RecordSlot, Condition> {
-        let piece = Piece::of_range(range).map_err(|_| Condition::KafkaStorageError)?;
+    fn read(&mut self, hosted: &Arc<Hosted>, range: &ReadRange) -> Result<RecordSlot, Condition> {
+        let piece = Piece::of_range(range).map_err(|error| hosted.range_unreadable(&error))?;
         let slot = RecordSlot { slot: self.ranges.len(), len: piece.len() };
         self.ranges.push(piece);
         Ok(slot)

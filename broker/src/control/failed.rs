@@ -27,6 +27,8 @@ pub struct FailedReports {
     wake: Notify,
     /// All replicas that cannot be served, as the agent knows them.
     all: watch::Sender<Replicas>,
+    /// Why each of them cannot.
+    reasons: Mutex<BTreeMap<TopicPartition, String>>,
 }
 
 /// To whom and under which registration a report was made.
@@ -51,13 +53,20 @@ impl FailedReports {
         }
     }
 
-    /// What cannot be served now, all of it.
-    pub fn tell(&self, all: Replicas) {
+    /// What cannot be served now, all of it, and why.
+    pub fn tell(&self, all: Replicas, reasons: BTreeMap<TopicPartition, String>) {
+        *self.reasons.lock().unwrap_or_else(PoisonError::into_inner) = reasons;
         self.all.send_if_modified(|present| {
             let news = *present != all;
             *present = all;
             news
         });
+    }
+
+    /// Why a replica cannot be served; `None`: it can.
+    #[must_use]
+    pub fn reason(&self, at: &TopicPartition) -> Option<String> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned()
     }
 
     /// What cannot be served now.

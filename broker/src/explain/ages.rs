@@ -146,6 +146,16 @@ impl Ages {
         self.departed.get(&broker)
     }
 
+    /// All of them.
+    pub fn all_departed(&self) -> impl Iterator<Item = (BrokerId, &Departed)> {
+        self.departed.iter().map(|(id, departed)| (*id, departed))
+    }
+
+    /// All topics that were deleted while this broker looked, and have not come again.
+    pub fn all_deleted(&self) -> impl Iterator<Item = (&TopicName, &Deleted)> {
+        self.deleted.iter()
+    }
+
     /// Since when what is wrong with a partition has been so.
     #[must_use]
     pub fn unwell(&self, at: &TopicPartition) -> Unwell {

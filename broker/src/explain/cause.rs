@@ -96,21 +96,58 @@ kinds! {
     GroupRebalancing = "group_rebalancing",
     /// A committed offset is not in the log.
     OffsetOutOfRange = "committed_offset_out_of_range",
+    /// A group has no members: nobody reads.
+    NoMembers = "no_members",
+    /// The ledger has records that were acknowledged, or may have been, and are lost.
+    RecordsLost = "records_lost",
 }
 
 /// Something to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// What to run, and where if it is no command of a cluster.
+    /// To be pasted into a shell as it is; what asks a cluster is without `--admin`.
     pub command: String,
     /// What it costs.
     pub cost: String,
+    /// On which host; empty: wherever a broker's admin port is reached.
+    pub place: String,
+    /// When it is to be run, or what it tells; empty: it needs no word.
+    pub when: String,
+    /// How many acknowledged records it may lose, as far as is known.
+    pub loses: Option<i64>,
 }
 
 impl Step {
-    /// A step.
+    /// A step that loses no record.
     pub fn new(command: impl Into<String>, cost: impl Into<String>) -> Self {
-        Self { command: command.into(), cost: cost.into() }
+        Self {
+            command: command.into(),
+            cost: cost.into(),
+            place: String::new(),
+            when: String::new(),
+            loses: Some(0),
+        }
+    }
+
+    /// To be run there.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Self {
+        self.place = place.into();
+        self
+    }
+
+    /// To be run then, or told by it.
+    #[must_use]
+    pub fn when(mut self, when: impl Into<String>) -> Self {
+        self.when = when.into();
+        self
+    }
+
+    /// So many acknowledged records go with it; `None`: nobody knows how many.
+    #[must_use]
+    pub fn loses(mut self, records: Option<i64>) -> Self {
+        self.loses = records;
+        self
     }
 }
 
@@ -168,7 +205,7 @@ pub struct Cause {
     pub severity: Severity,
     /// One sentence.
     pub summary: String,
-    /// Facts, each in a few words.
+    /// Facts, each in a few words. What begins with `broker N: ` is the word of that broker, if it answered.
     pub evidence: Vec<String>,
     /// For how long (ms), and whether it may be longer.
     pub age: Option<(u64, bool)>,
@@ -273,6 +310,20 @@ impl Cause {
         self.next.push(Step::new(command, cost));
         self
     }
+
+    /// With something to do.
+    #[must_use]
+    pub fn step(mut self, step: Step) -> Self {
+        self.next.push(step);
+        self
+    }
+
+    /// With things to do, the best first.
+    #[must_use]
+    pub fn steps(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.next.extend(steps);
+        self
+    }
 }
 
 /// Most facts of one cause that are told.
@@ -344,7 +395,7 @@ pub fn shown(at: &TopicPartition) -> String {
 /// A name of somebody else's choice, for a shell: group ids may be anything.
 #[must_use]
 pub fn quoted(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':' | '/');
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(plain) {
         return name.to_owned();
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barnabas_proto::v1;
-use barnabas_types::{BrokerId, ClusterImage, Now, TopicPartition};
+use barnabas_types::{BrokerEpoch, BrokerId, ClusterImage, Now, TopicPartition};
 
 use super::ages::Ages;
 
@@ -55,6 +55,17 @@ pub struct BrokerFacts {
     pub listener: Listener,
 }
 
+/// How a broker's process is found, and started again, as it told itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Process {
+    /// The registration under which it said so.
+    pub epoch: BrokerEpoch,
+    /// Its process id; 0: not known.
+    pub pid: u32,
+    /// The whole path of its configuration; empty: not known.
+    pub config_file: String,
+}
+
 /// All that was found out.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -78,6 +89,12 @@ pub struct Facts {
     pub offsets_replication_factor: i32,
     /// Who was asked.
     pub brokers: BTreeMap<BrokerId, BrokerFacts>,
+    /// What each broker told of its process, now or earlier.
+    pub processes: BTreeMap<BrokerId, Process>,
+    /// What others told is at most so old (ms).
+    pub gathered_ms: u64,
+    /// Unix time of the answer (ms).
+    pub now_ms: i64,
 }
 
 /// How a broker is, from all that is known of it.
@@ -129,11 +146,37 @@ impl Facts {
         }
     }
 
+    /// The process of a broker, as it was under its present registration, or its last one. Of an older one only the file is told.
+    #[must_use]
+    pub fn process(&self, broker: BrokerId) -> Process {
+        let known = self.processes.get(&broker).cloned().unwrap_or_default();
+        let registered = self.image.brokers.get(&broker);
+        let last = registered.or_else(|| self.ages.departed(broker).map(|gone| &gone.broker));
+        match last.is_none_or(|last| last.epoch == known.epoch) {
+            true => known,
+            false => Process { pid: 0, ..known },
+        }
+    }
+
+    /// The host that a broker is reached at; empty: not known.
+    #[must_use]
+    pub fn host(&self, broker: BrokerId) -> &str {
+        let registered = self.image.brokers.get(&broker);
+        let last = registered.or_else(|| self.ages.departed(broker).map(|gone| &gone.broker));
+        last.map_or("", |last| &last.host)
+    }
+
     /// What a broker told of its replica.
     #[must_use]
     pub fn replica(&self, broker: BrokerId, at: &TopicPartition) -> Option<&v1::ReplicaHealth> {
         let mut replicas = self.health(broker)?.replicas.iter();
         replicas.find(|r| r.topic == at.topic.as_str() && r.partition == at.partition)
+    }
+
+    /// [`Facts::replica`], if there is a log that could be looked at.
+    #[must_use]
+    pub fn log(&self, broker: BrokerId, at: &TopicPartition) -> Option<&v1::ReplicaHealth> {
+        self.replica(broker, at).filter(|log| log.hosted && !log.held && !log.busy)
     }
 
     /// What a broker told of its connection to a leader.

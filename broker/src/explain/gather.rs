@@ -16,10 +16,11 @@ use tonic::transport::Endpoint;
 
 use super::Explainer;
 use super::facts::{BrokerFacts, Facts, Listener, Reached};
+use crate::clock::unix_ms;
 use crate::config::HostPort;
 
 /// How long a broker may take for everything that it is asked.
-const ANSWER_MAX: Duration = Duration::from_millis(1_500);
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 /// Brokers that are asked at once; others have to wait for one of them.
 const ASKED_AT_ONCE_MAX: usize = 64;
 /// ApiVersions, version 0, without a client id: a Kafka listener answers it, whatever it serves.
@@ -34,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) partitions: Vec<TopicPartition>,
     /// About which group.
     pub(super) group: Option<String>,
+    /// About groups that have waited for long.
+    pub(super) waiting_groups: bool,
 }
 
 /// Finds out what can be found out in time.
@@ -42,14 +45,18 @@ pub(super) async fn gather(
     image: Arc<ClusterImage>,
     wanted: Wanted,
 ) -> Facts {
+    let began = Instant::now();
     let node = explainer.node();
     let (ages, now) = node.view.ages();
     let partitions = wanted
         .partitions
         .iter()
         .map(|at| v1::FollowedPartition { topic: at.topic.to_string(), partition: at.partition });
-    let request =
-        v1::DescribeHealthRequest { partitions: partitions.collect(), group: wanted.group };
+    let request = v1::DescribeHealthRequest {
+        partitions: partitions.collect(),
+        group: wanted.group,
+        waiting_groups: wanted.waiting_groups,
+    };
     let mut brokers = BTreeMap::new();
     let mut asking = JoinSet::new();
     for id in wanted.brokers.into_iter().filter(|id| *id != node.me) {
@@ -86,6 +93,7 @@ pub(super) async fn gather(
             brokers.insert(id, found);
         }
     }
+    let processes = explainer.acquaintances.with(&brokers);
     Facts {
         me: node.me,
         image,
@@ -97,6 +105,9 @@ pub(super) async fn gather(
         session_timeout_ms: node.options.session_timeout_ms,
         offsets_replication_factor: node.options.groups.topic_replication_factor,
         brokers,
+        processes,
+        gathered_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        now_ms: unix_ms(),
     }
 }
 
@@ -112,7 +123,11 @@ async fn broker(known: &BrokerImage, request: v1::DescribeHealthRequest) -> Brok
     BrokerFacts { kafka, admin, reached, listener }
 }
 
-async fn health(admin: &str, request: v1::DescribeHealthRequest, deadline: Instant) -> Reached {
+pub(super) async fn health(
+    admin: &str,
+    request: v1::DescribeHealthRequest,
+    deadline: Instant,
+) -> Reached {
     // First without a word, to know a host that refuses from one that says nothing.
     match timeout_at(deadline, TcpStream::connect(admin)).await {
         Ok(Ok(_)) => {}

@@ -4,11 +4,13 @@
 //! Any broker can be asked, and answers from what it finds out within its deadlines: without ZooKeeper, without a controller, and
 //! also if no other broker answers.
 
+mod acquaintances;
 mod ages;
 pub mod cause;
 mod contact;
 pub mod facts;
 mod gather;
+pub mod json;
 pub mod judge;
 mod message;
 mod own;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 
 use barnabas_controller::Explains;
 use barnabas_proto::v1;
-use barnabas_proto::v1::explain_request::Subject;
+use barnabas_proto::v1::explain_request::Subject as Asked;
 use barnabas_types::{BrokerId, ClusterImage, Condition, TopicName, TopicPartition};
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -28,17 +30,29 @@ use tonic::Status;
 pub use ages::{Ages, Deleted, Departed, Since, Unwell};
 pub use contact::Contact;
 
+use crate::clock::unix_ms;
 use crate::group::{OFFSETS_TOPIC, partition_of};
 use crate::health::Health;
+use crate::journal::{Entry, Kind};
 use crate::node::Node;
 use crate::storage::Storage;
+use acquaintances::Acquaintances;
 use cause::{Severity, shown};
 use facts::Facts;
 use gather::{Wanted, gather};
-use judge::{Coordinated, Counted};
+use judge::{Coordinated, Counted, Lost, Subject};
+use message::Said;
 
 /// Most unwell partitions that are looked at when a broker or the cluster is asked about; offline ones first.
 const PARTITIONS_MAX: usize = 100;
+
+/// Partitions of deleted topics that are looked at when the cluster is asked about.
+const DELETED_MAX: usize = 100;
+/// Brokers that are gone and are asked whether they still run.
+const DEPARTED_MAX: usize = 32;
+/// How far back losses are told when the cluster is asked about, and how many.
+const LOSSES_MS: i64 = 24 * 60 * 60 * 1_000;
+const LOSSES_MAX: usize = 1_000;
 
 /// Questions that are answered at once: each asks every broker that it concerns.
 const QUESTIONS_MAX: usize = 4;
@@ -48,6 +62,7 @@ pub struct Explainer {
     node: Arc<Node>,
     storage: Arc<Storage>,
     health: Arc<Health>,
+    acquaintances: Acquaintances,
     places: Semaphore,
 }
 
@@ -60,10 +75,10 @@ impl Explains for Explainer {
             )));
         };
         let answer = match request.subject {
-            Some(Subject::Partition(at)) => self.partition(&at).await,
-            Some(Subject::BrokerId(id)) => self.broker(BrokerId(id)).await,
-            Some(Subject::Group(group)) => self.group(group).await,
-            Some(Subject::Cluster(_)) => self.cluster().await,
+            Some(Asked::Partition(at)) => self.partition(&at).await,
+            Some(Asked::BrokerId(id)) => self.broker(BrokerId(id)).await,
+            Some(Asked::Group(group)) => self.group(group).await,
+            Some(Asked::Cluster(_)) => self.cluster().await,
             None => Err(Condition::InvalidRequest(
                 "name a partition, a broker, a group or the cluster".to_owned(),
             )),
@@ -81,7 +96,8 @@ impl Explainer {
     /// Of this broker.
     #[must_use]
     pub fn new(node: Arc<Node>, storage: Arc<Storage>, health: Arc<Health>) -> Arc<Self> {
-        Arc::new(Self { node, storage, health, places: Semaphore::new(QUESTIONS_MAX) })
+        let places = Semaphore::new(QUESTIONS_MAX);
+        Arc::new(Self { node, storage, health, acquaintances: Acquaintances::default(), places })
     }
 
     /// The broker whose it is.
@@ -120,12 +136,12 @@ impl Explainer {
         };
         let mut brokers = self.coordination(&image);
         brokers.extend(replicas);
-        let wanted = Wanted { brokers, partitions: vec![at.clone()], group: None };
+        let wanted = Wanted { brokers, partitions: vec![at.clone()], ..Wanted::default() };
         let facts = gather(self, image, wanted).await;
         let mut causes = judge::partition(&facts, &at);
         let headline = judge::headline(&facts, &at, &causes);
         if headline.is_none() && deleted.is_none() {
-            causes.extend(judge::cluster(&facts));
+            causes.extend(judge::cluster(&facts, Severity::WritesRefused));
         }
         let headline = headline.unwrap_or_else(|| match deleted {
             Some(_) if causes.is_empty() => {
@@ -134,7 +150,15 @@ impl Explainer {
             Some(_) => format!("{} was deleted", shown(&at)),
             None => "no controller has told this broker of the cluster yet".to_owned(),
         });
-        Ok(message::response(&facts, format!("partition {}", shown(&at)), headline, causes, 0))
+        let said = Said {
+            subject: Subject::Partition,
+            name: shown(&at),
+            state: judge::state_of_partition(&facts, &at, &causes).to_owned(),
+            headline,
+            facts: Vec::new(),
+            partitions_left_out: 0,
+        };
+        Ok(message::response(&facts, said, causes))
     }
 
     async fn broker(&self, id: BrokerId) -> Result<v1::ExplainResponse, Condition> {
@@ -158,34 +182,73 @@ impl Explainer {
         // The leaders that it follows know whether its fetches arrive.
         wanted.extend(image.brokers.keys());
         wanted.extend(looked.iter().flat_map(|at| assigned(&image, at)));
-        let wanted = Wanted { brokers: wanted, partitions: looked, group: None };
+        let wanted = Wanted { brokers: wanted, partitions: looked, ..Wanted::default() };
         let facts = gather(self, image.clone(), wanted).await;
         // What is wrong with those who lead is known only now.
         let (unwell, left_out, counted) = unwell(&image, concerns, |id| judge::leads(&facts, id));
-        let mut causes = judge::broker(&facts, id, cause::Severity::Degraded);
-        causes.extend(judge::coordination(&facts, cause::Severity::WritesRefused));
-        causes.extend(unwell.iter().flat_map(|at| judge::partition(&facts, at)));
-        let headline = judge::of_broker(id, &causes, counted);
-        Ok(message::response(&facts, format!("broker {id}"), headline, causes, left_out))
+        let mut causes: Vec<_> =
+            unwell.iter().flat_map(|at| judge::partition(&facts, at)).collect();
+        causes.extend(judge::coordination(&facts, judge::undecided(&causes)));
+        causes.extend(judge::broker(&facts, id, Severity::Degraded));
+        let said = Said {
+            subject: Subject::Broker,
+            name: id.to_string(),
+            state: judge::state_of_broker(&facts, id).to_owned(),
+            headline: judge::of_broker(id, &causes, counted),
+            facts: Vec::new(),
+            partitions_left_out: left_out,
+        };
+        Ok(message::response(&facts, said, causes))
     }
 
     async fn cluster(&self) -> Result<v1::ExplainResponse, Condition> {
         let image = self.node.view.image();
-        let (looked, _, _) = unwell(&image, |_| true, |_| None);
+        let (mut looked, _, _) = unwell(&image, |_| true, |_| None);
+        let (ages, _) = self.node.view.ages();
         let mut brokers = self.coordination(&image);
         brokers.extend(image.brokers.keys());
+        // One that has nothing to hold may still run, without a registration.
+        brokers.extend(ages.all_departed().map(|(id, _)| id).take(DEPARTED_MAX));
+        let mut deleted = Vec::new();
+        for (topic, gone) in ages.all_deleted() {
+            for (partition, replicas) in &gone.replicas {
+                if deleted.len() < DELETED_MAX {
+                    deleted.push(TopicPartition { topic: topic.clone(), partition: *partition });
+                    brokers.extend(replicas);
+                }
+            }
+        }
+        looked.extend(deleted.iter().cloned());
         for topic in image.topics.values() {
             for partition in topic.partitions.values() {
                 brokers.extend(&partition.assigned_replicas);
             }
         }
-        let wanted = Wanted { brokers, partitions: looked, group: None };
-        let facts = gather(self, image.clone(), wanted).await;
+        let wanted = Wanted { brokers, partitions: looked, waiting_groups: true, group: None };
+        let (facts, losses) =
+            tokio::join!(gather(self, image.clone(), wanted), lost_lately(&self.node));
         let (unwell, left_out, counted) = unwell(&image, |_| true, |id| judge::leads(&facts, id));
-        let mut causes = judge::cluster(&facts);
-        causes.extend(unwell.iter().flat_map(|at| judge::partition(&facts, at)));
-        let headline = judge::of_cluster(image.brokers.len(), &causes, counted);
-        Ok(message::response(&facts, "cluster".to_owned(), headline, causes, left_out))
+        let mut causes = Vec::new();
+        for at in unwell.iter().chain(&deleted) {
+            let of_partition = judge::partition(&facts, at);
+            if at.topic.as_str() == OFFSETS_TOPIC {
+                causes.extend(judge::without_coordinator(at, &of_partition));
+            }
+            causes.extend(of_partition);
+        }
+        causes.extend(judge::cluster(&facts, judge::undecided(&causes)));
+        causes.extend(judge::waiting(&facts));
+        let (lost, more) = losses;
+        causes.extend(judge::losses(&facts, &lost, more));
+        let said = Said {
+            subject: Subject::Cluster,
+            name: String::new(),
+            state: judge::of_causes(&causes).to_owned(),
+            headline: judge::of_cluster(image.brokers.len(), &causes, counted),
+            facts: Vec::new(),
+            partitions_left_out: left_out,
+        };
+        Ok(message::response(&facts, said, causes))
     }
 
     async fn group(&self, group: String) -> Result<v1::ExplainResponse, Condition> {
@@ -197,16 +260,23 @@ impl Explainer {
         let mut brokers = self.coordination(&image);
         let offsets = at.iter().cloned().collect::<Vec<_>>();
         brokers.extend(offsets.iter().flat_map(|at| assigned(&image, at)));
-        let first = Wanted { brokers, partitions: offsets.clone(), group: Some(group.clone()) };
+        let first = Wanted {
+            brokers,
+            partitions: offsets.clone(),
+            group: Some(group.clone()),
+            waiting_groups: false,
+        };
         let found = gather(self, image.clone(), first.clone()).await;
         let told = told_of_group(&found);
+        let nowhere = Coordinated { group: &group, at: at.as_ref(), health: None };
+        if judge::is_without_groups(&found, nowhere) {
+            return Err(no_group(&group));
+        }
         if let Some(told) = told.as_ref().filter(|told| told.coordinated && !told.loading)
             && told.state.is_empty()
             && told.offsets.is_empty()
         {
-            return Err(Condition::InvalidRequest(format!(
-                "there is no group '{group}'; see which there are with: barnabas group list"
-            )));
+            return Err(no_group(&group));
         }
         // What the group reads is known only now.
         let read = told.iter().flat_map(|told| &told.offsets).filter_map(|offset| {
@@ -227,16 +297,66 @@ impl Explainer {
         let told = told_of_group(&facts).or(told);
         let of = Coordinated { group: &group, at: at.as_ref(), health: told.as_ref() };
         let causes = judge::group(&facts, of);
-        let headline = match &told {
+        let (state, headline, known) = match &told {
             Some(told) if told.coordinated && !told.loading => {
                 let members = told.members.len();
                 let noun = if members == 1 { "member" } else { "members" };
-                format!("group {group}: {}, {members} {noun}", told.state)
+                let headline = format!("group {group}: {}, {members} {noun}", told.state);
+                (told.state.clone(), headline, judge::lags(&facts, told))
             }
-            _ => format!("group {group} has no coordinator that answers"),
+            _ => {
+                let headline = format!("group {group} has no coordinator that answers");
+                ("no_coordinator".to_owned(), headline, Vec::new())
+            }
         };
-        Ok(message::response(&facts, format!("group {group}"), headline, causes, left_out))
+        let said = Said {
+            subject: Subject::Group,
+            name: group.clone(),
+            state,
+            headline,
+            facts: known,
+            partitions_left_out: left_out,
+        };
+        Ok(message::response(&facts, said, causes))
     }
+}
+
+fn no_group(group: &str) -> Condition {
+    Condition::InvalidRequest(format!(
+        "there is no group '{group}'; see which there are with: barnabas group list"
+    ))
+}
+
+/// What this broker's ledger has of the last day and of what was acknowledged, or may have been: the newest first, and whether there is
+/// more. Read on a thread that may take its time.
+async fn lost_lately(node: &Arc<Node>) -> (Vec<Lost>, bool) {
+    let (journal, now) = (node.journal.clone(), unix_ms());
+    let read = move || {
+        let acked = |entry: &Entry| entry.body["class"].as_str() != Some("never acked");
+        let (page, more) =
+            journal.page(Kind::Loss, now.saturating_sub(LOSSES_MS), None, LOSSES_MAX, acked);
+        let lost = page.iter().rev().filter_map(|entry| {
+            let text = |name: &str| entry.body[name].as_str().unwrap_or_default().to_owned();
+            let topic = TopicName::new(&text("topic")).ok()?;
+            let partition = i32::try_from(entry.body["partition"].as_i64()?).ok()?;
+            let class = match &*text("class") {
+                "acks=all" | "committed" => "acks=all",
+                "acks=1" => "acks=1",
+                _ => "unknown",
+            };
+            Some(Lost {
+                broker: entry.origin.broker.0,
+                at: TopicPartition { topic, partition },
+                from: entry.body["from"].as_i64()?,
+                to: entry.body["to"].as_i64(),
+                class: class.to_owned(),
+                cause: text("cause"),
+                age_ms: u64::try_from(now.saturating_sub(entry.time_ms)).unwrap_or(0),
+            })
+        });
+        (lost.collect(), more)
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 
 /// What the coordinator told, if one of those who were asked is it.

@@ -18,6 +18,11 @@ pub(super) const PARTITIONS_MAX: usize = 256;
 const OFFSETS_MAX: usize = 1_000;
 /// How long a replica or a group that something holds is tried.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// A group that has been between two generations for so long is told without being asked for: members join within seconds, but for those
+/// that are busy with what they have read.
+const WAITING_LONG_MS: u64 = 30_000;
+/// Most of them that are told.
+const WAITING_GROUPS_MAX: usize = 20;
 /// Between two tries.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
@@ -35,7 +40,13 @@ pub(super) async fn describe(
             None => None,
         }
     };
-    let (replicas, group) = tokio::join!(replicas(node, &request.partitions), group);
+    let waiting =
+        async { if request.waiting_groups { groups_that_wait(node).await } else { Vec::new() } };
+    let (replicas, group, mut waiting) =
+        tokio::join!(replicas(node, &request.partitions), group, waiting);
+    let waiting_groups_total = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+    waiting.sort_by_key(|group| std::cmp::Reverse(group.state_age_ms));
+    waiting.truncate(WAITING_GROUPS_MAX);
     v1::BrokerHealth {
         broker_id: node.me.0,
         broker_epoch: membership.broker_epoch.map_or(0, |epoch| epoch.0),
@@ -50,6 +61,13 @@ pub(super) async fn describe(
         replicas,
         links: links(node),
         group,
+        process: Some(v1::ProcessHealth {
+            pid: std::process::id(),
+            config_file: node.options.config_file.display().to_string(),
+        }),
+        zookeeper_servers: node.options.zookeeper_servers.clone(),
+        waiting_groups: waiting,
+        waiting_groups_total,
     }
 }
 
@@ -94,41 +112,74 @@ fn links(node: &Node) -> Vec<v1::LeaderLink> {
         .collect()
 }
 
-/// In the order of the request. A replica whose lock is held all the time is told to be held.
+/// In the order of the request. A replica whose lock the same one holds all the time is told to be held, one that somebody else has at
+/// each try to be busy.
 async fn replicas(node: &Node, asked: &[v1::FollowedPartition]) -> Vec<v1::ReplicaHealth> {
     let asked = &asked[..asked.len().min(PARTITIONS_MAX)];
     let deadline = Instant::now() + PATIENCE;
     let failed = node.failed.present();
-    let mut told: Vec<Option<v1::ReplicaHealth>> = vec![None; asked.len()];
+    let mut tries = vec![Try::default(); asked.len()];
     loop {
-        for (one, told) in asked.iter().zip(&mut told).filter(|(_, told)| told.is_none()) {
-            *told = replica(node, one);
+        for (one, tried) in asked.iter().zip(&mut tries).filter(|(_, tried)| tried.told.is_none()) {
+            match replica(node, one) {
+                Ok(told) => tried.told = Some(told),
+                Err(turn) => tried.taken(turn),
+            }
         }
-        if told.iter().all(Option::is_some) || Instant::now() >= deadline {
+        if tries.iter().all(|tried| tried.told.is_some()) || Instant::now() >= deadline {
             break;
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
-    let whole = |(one, told): (&v1::FollowedPartition, Option<v1::ReplicaHealth>)| {
-        let held = || v1::ReplicaHealth { hosted: true, held: true, ..Default::default() };
-        let mut told = told.unwrap_or_else(held);
+    let whole = |(one, tried): (&v1::FollowedPartition, Try)| {
+        let mut told = tried.over();
         (told.topic, told.partition) = (one.topic.clone(), one.partition);
-        told.failed = TopicName::new(&one.topic).is_ok_and(|topic| {
-            failed.contains_key(&TopicPartition { topic, partition: one.partition })
-        });
+        if let Ok(topic) = TopicName::new(&one.topic) {
+            let at = TopicPartition { topic, partition: one.partition };
+            told.failed = failed.contains_key(&at);
+            told.failure = node.failed.reason(&at).filter(|_| told.failed).unwrap_or_default();
+        }
         told
     };
-    asked.iter().zip(told).map(whole).collect()
+    asked.iter().zip(tries).map(whole).collect()
 }
 
-fn replica(node: &Node, asked: &v1::FollowedPartition) -> Option<v1::ReplicaHealth> {
+/// What came of looking at one replica again and again.
+#[derive(Clone, Default)]
+struct Try {
+    told: Option<v1::ReplicaHealth>,
+    /// Whose turn it was at the first try.
+    first: Option<u64>,
+    /// Since then it was somebody else's.
+    goes_on: bool,
+}
+
+impl Try {
+    fn taken(&mut self, turn: u64) {
+        let first = *self.first.get_or_insert(turn);
+        self.goes_on |= first != turn;
+    }
+
+    fn over(self) -> v1::ReplicaHealth {
+        self.told.unwrap_or_else(|| v1::ReplicaHealth {
+            hosted: true,
+            held: !self.goes_on,
+            busy: self.goes_on,
+            ..Default::default()
+        })
+    }
+}
+
+/// # Errors
+/// Whose turn it is with the partition's lock.
+fn replica(node: &Node, asked: &v1::FollowedPartition) -> Result<v1::ReplicaHealth, u64> {
     let Some(hosted) = node.partitions.get(&asked.topic, asked.partition) else {
-        return Some(v1::ReplicaHealth { last_epoch: -1, ..Default::default() });
+        return Ok(v1::ReplicaHealth { last_epoch: -1, ..Default::default() });
     };
     let now = node.now();
     let mut told = hosted.try_look(|replica| standing(replica, now))?;
     told.directory = hosted.directory.path().display().to_string();
-    Some(told)
+    Ok(told)
 }
 
 fn standing(replica: &Replica, now: Now) -> v1::ReplicaHealth {
@@ -201,6 +252,37 @@ async fn group_health(node: &Node, group: &str) -> v1::GroupHealth {
     }
 }
 
+/// Those that this broker coordinates and that have been between two generations for long.
+async fn groups_that_wait(node: &Node) -> Vec<v1::WaitingGroup> {
+    let mut waiting = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    for coordinator in node.groups.all() {
+        let look = coordinator.look(|groups| {
+            let between =
+                |state: &str| matches!(state, "PreparingRebalance" | "CompletingRebalance");
+            let named = groups.list().filter(|listed| between(listed.state.name()));
+            let described = named.filter_map(|listed| {
+                let found = groups.describe(&listed.group)?;
+                let since = found.state_since_ms?;
+                Some(v1::WaitingGroup {
+                    group: listed.group.to_string(),
+                    state: found.state.name().to_owned(),
+                    state_age_ms: u64::try_from(unix_ms().saturating_sub(since)).unwrap_or(0),
+                    members: u32::try_from(found.members.len()).unwrap_or(u32::MAX),
+                })
+            });
+            described.filter(|group| group.state_age_ms >= WAITING_LONG_MS).collect::<Vec<_>>()
+        });
+        match tokio::time::timeout_at(deadline, look).await {
+            Ok(Ok(found)) => waiting.extend(found),
+            // It does not coordinate yet, or any more.
+            Ok(Err(_)) => {}
+            Err(_) => break,
+        }
+    }
+    waiting
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,16 +296,37 @@ mod tests {
         let at = tp("t", 3);
         let partitions =
             vec![v1::FollowedPartition { topic: at.topic.to_string(), partition: at.partition }];
-        let request = v1::DescribeHealthRequest { partitions, group: Some("g".to_owned()) };
+        let group = Some("g".to_owned());
+        let request = v1::DescribeHealthRequest { partitions, group, waiting_groups: true };
         let told = explainer.own_health(request).await;
         assert_eq!((told.broker_id, told.broker_epoch), (1, 101));
         assert!(!told.zookeeper_connected && told.controller_id == -1);
         assert_eq!(told.directories[0].reserve_bytes, 7);
         let [replica] = &told.replicas[..] else { panic!("{told:?}") };
         assert!((&*replica.topic, replica.partition) == ("t", 3) && !replica.hosted);
-        assert!(!told.group.unwrap().coordinated);
+        assert!(!told.group.unwrap().coordinated && told.waiting_groups.is_empty());
+        let process = told.process.unwrap();
+        assert_eq!(
+            (process.pid, &*process.config_file),
+            (std::process::id(), "/etc/barnabas/broker-1.yaml")
+        );
+        assert_eq!(told.zookeeper_servers, "zk1:2181");
         let many = vec![v1::FollowedPartition::default(); PARTITIONS_MAX + 1];
-        let request = v1::DescribeHealthRequest { partitions: many, group: None };
+        let request = v1::DescribeHealthRequest { partitions: many, ..Default::default() };
         assert_eq!(explainer.own_health(request).await.replicas.len(), PARTITIONS_MAX);
+    }
+
+    #[test]
+    fn a_partition_with_much_to_do_is_not_one_whose_write_does_not_end() {
+        let told = |turns: &[u64]| {
+            let mut tried = Try::default();
+            turns.iter().for_each(|turn| tried.taken(*turn));
+            let over = tried.over();
+            (over.held, over.busy)
+        };
+        assert_eq!(told(&[7, 7, 7]), (true, false));
+        assert_eq!(told(&[7, 7, 9]), (false, true));
+        let well = Try { told: Some(v1::ReplicaHealth::default()), ..Try::default() };
+        assert!(!well.over().held);
     }
 }

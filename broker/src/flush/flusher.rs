@@ -91,6 +91,11 @@ impl Flusher {
         self.shared.queue.add_start(hosted, to);
     }
 
+    /// What goes on beyond its partitions; `None`: the broker has ended.
+    pub(crate) fn outward(&self) -> Option<Arc<dyn Outward>> {
+        self.shared.outward.upgrade()
+    }
+
     /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> FlushCounts {

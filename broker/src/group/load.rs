@@ -59,7 +59,7 @@ pub(super) async fn until_committed(hosted: &Arc<Hosted>, life: &Life) -> bool {
 }
 
 /// Reads the log from its start to the high watermark. Blocks. `None`: the epoch ended meanwhile, or the log cannot be read.
-pub(super) fn load(hosted: &Hosted, life: &Life, groups: &mut Groups) -> Option<Loaded> {
+pub(super) fn load(hosted: &Arc<Hosted>, life: &Life, groups: &mut Groups) -> Option<Loaded> {
     let mut loading = Loading { hosted, life, groups, loaded: Loaded::default() };
     let mut from = Offset(0);
     let mut bytes = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn load(hosted: &Hosted, life: &Life, groups: &mut Groups) -> Option<
         let Some(range) = slice.range else { return Some(loading.loaded) };
         bytes.clear();
         if let Err(error) = range.read_into(&mut bytes) {
-            return loading.given_up(&error);
+            return loading.given_up(&hosted.range_unreadable(&error));
         }
         loading.replay(&bytes);
         from = range.end;

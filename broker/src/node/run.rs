@@ -211,7 +211,7 @@ async fn life(
     );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
-        explainer,
+        explainer.clone(),
         running.pushes.clone(),
     ))
     .max_decoding_message_size(PUSH_BYTES_MAX);
@@ -233,6 +233,7 @@ async fn life(
     tokio::spawn(tick(node.clone()));
     tokio::spawn(beat(node.clone()));
     tokio::spawn(Contact::follow(node.clone()));
+    tokio::spawn(explainer.clone().get_acquainted());
     tokio::spawn(checkpoint(agent.clone(), config.high_watermark_checkpoint_interval_ms));
     tokio::spawn(expiry::run(node.clone(), config.storage.producer_id_expiration_ms));
     let (close, closed) = watch::channel(false);
@@ -336,6 +337,11 @@ fn options(config: &BrokerConfig) -> Options {
         groups: config.groups.clone(),
         session_timeout_ms: config.zookeeper_session_timeout_ms,
         shown: config.shown.clone(),
+        config_file: config.file.clone(),
+        zookeeper_servers: {
+            let servers = config.zookeeper_connect.servers.iter();
+            servers.map(ToString::to_string).collect::<Vec<_>>().join(",")
+        },
     }
 }
 

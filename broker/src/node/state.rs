@@ -1,5 +1,6 @@
 //! What every part of a running broker shares.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use barnabas_controller::{ControllerClient, Membership};
@@ -52,6 +53,10 @@ pub struct Options {
     pub session_timeout_ms: u64,
     /// Every setting of this broker, as administrators are shown it.
     pub shown: Arc<[Shown]>,
+    /// The file that they are read from; empty: none.
+    pub config_file: PathBuf,
+    /// The servers of `zookeeper.connect`.
+    pub zookeeper_servers: String,
 }
 
 /// The shared state of a broker.

@@ -52,8 +52,11 @@ pub struct LogFailure {
 /// What failed in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
-    /// A read, a write, or another change of its files: opened again, it has everything that was written before.
+    /// A write, or another change of its files: opened again, it has everything that was written before.
     Files,
+    /// A read that the disk does not answer ([`barnabas_log::is_disk_fault`]): not opened again before the broker restarts, for an
+    /// opening reads the end of the log only, and would find nothing wrong.
+    Read,
     /// A sync: what was not flushed before it does not count any more (R38).
     Sync,
     /// An invariant of the replica in memory: not opened again before the broker restarts.

@@ -4,7 +4,7 @@
 //! writes, wake-ups, another partition.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockResult};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub struct Hosted {
     /// Where its log lies.
     pub directory: Arc<Directory>,
     inner: Mutex<Inner>,
+    /// How often its lock was taken: whoever finds it taken all the time knows by this whether it is the same one who has it.
+    turns: AtomicU64,
     /// A background flush has ended.
     flushed: Condvar,
     pub(super) high_watermark: AtomicI64,
@@ -110,6 +112,7 @@ impl Hosted {
                 noted: None,
                 told: None,
             }),
+            turns: AtomicU64::new(0),
             flushed: Condvar::new(),
             high_watermark,
             produce_rules: RwLock::new(ProduceRules::from(&TopicConfig::default())),
@@ -126,7 +129,14 @@ impl Hosted {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        inner
+    }
+
+    /// See the field.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
     }
 
     pub(super) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, Inner>> {
@@ -344,7 +354,7 @@ impl Hosted {
     /// # Errors
     /// As [`Hosted::consumer_view`].
     pub fn offset_for_timestamp(
-        &self,
+        self: &Arc<Self>,
         timestamp_ms: i64,
         current_leader_epoch: Option<LeaderEpoch>,
     ) -> Result<Option<(Offset, i64)>, Condition> {
@@ -352,13 +362,12 @@ impl Hosted {
         loop {
             let inner = self.lock();
             let view = inner.replica.consumer_view(current_leader_epoch)?;
-            let lookup = inner
-                .log
-                .offset_for_timestamp(timestamp_ms, from.max(view.log_start))
-                .map_err(|_| Condition::KafkaStorageError)?;
+            let lookup = inner.log.offset_for_timestamp(timestamp_ms, from.max(view.log_start));
             drop(inner);
-            let Some(lookup) = lookup else { return Ok(None) };
-            match lookup.resolve().map_err(|_| Condition::KafkaStorageError)? {
+            let Some(lookup) = lookup.map_err(|error| self.unreadable(&error))? else {
+                return Ok(None);
+            };
+            match lookup.resolve().map_err(|error| self.unreadable(&error))? {
                 Some(found) => return Ok(Some(found).filter(|(at, _)| *at < view.high_watermark)),
                 None => from = lookup.next(),
             }
@@ -373,15 +382,17 @@ impl Hosted {
     /// # Errors
     /// As [`Hosted::consumer_view`].
     pub fn max_timestamp(
-        &self,
+        self: &Arc<Self>,
         current_leader_epoch: Option<LeaderEpoch>,
     ) -> Result<Option<(Offset, i64)>, Condition> {
         let inner = self.lock();
         let view = inner.replica.consumer_view(current_leader_epoch)?;
-        let lookup = inner.log.max_timestamp_offset().map_err(|_| Condition::KafkaStorageError)?;
+        let lookup = inner.log.max_timestamp_offset();
         drop(inner);
-        let Some(lookup) = lookup else { return Ok(None) };
-        let found = lookup.resolve().map_err(|_| Condition::KafkaStorageError)?;
+        let Some(lookup) = lookup.map_err(|error| self.unreadable(&error))? else {
+            return Ok(None);
+        };
+        let found = lookup.resolve().map_err(|error| self.unreadable(&error))?;
         Ok(found.filter(|(offset, _)| *offset < view.high_watermark))
     }
 

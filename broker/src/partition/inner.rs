@@ -437,7 +437,19 @@ impl Inner {
         error: &LogError,
         after: &mut Aftermath,
     ) {
-        self.failed_with(hosted, now, waiter, error, None, after);
+        self.failed_with(hosted, now, waiter, (error, FailureKind::Files, None), after);
+    }
+
+    /// Its disk does not give what was written to it: what it would take now is no safer.
+    pub(super) fn read_failed(
+        &mut self,
+        hosted: &Hosted,
+        now: Now,
+        error: &LogError,
+        after: &mut Aftermath,
+    ) {
+        self.log.fence();
+        self.failed_with(hosted, now, None, (error, FailureKind::Read, None), after);
     }
 
     /// A sync failed: what was not flushed does not count any more (R38).
@@ -449,7 +461,7 @@ impl Inner {
         after: &mut Aftermath,
     ) {
         let loss = self.log.unflushed(LossCause::FailedSync);
-        self.failed_with(hosted, now, None, error, Some(loss), after);
+        self.failed_with(hosted, now, None, (error, FailureKind::Sync, loss), after);
     }
 
     fn failed_with(
@@ -457,8 +469,7 @@ impl Inner {
         hosted: &Hosted,
         now: Now,
         waiter: Option<WaiterId>,
-        error: &LogError,
-        sync: Option<Option<Loss>>,
+        (error, kind, loss): (&LogError, FailureKind, Option<Loss>),
         after: &mut Aftermath,
     ) {
         if self.replica.role() == Role::Deleted || self.replica.is_fenced() {
@@ -475,13 +486,12 @@ impl Inner {
                 "the log failed; the partition is fenced on this broker until it is opened again"
             );
             let epochs = self.log.epochs().clone();
-            self.lost(hosted, sync.flatten(), epochs, after);
-            let kind = if sync.is_some() { FailureKind::Sync } else { FailureKind::Files };
+            self.lost(hosted, loss, epochs, after);
             after.failure = Some(LogFailure {
                 leader_epoch,
                 kind,
                 text: error.to_string(),
-                loss: sync.flatten(),
+                loss,
                 os_error: match error {
                     LogError::Io { source, .. } => source.raw_os_error(),
                     _ => None,

@@ -1,12 +1,13 @@
 //! What consumers and followers read of a partition, and how consumers hear of more.
 
+use std::io;
 use std::sync::Arc;
 
-use barnabas_log::{ColdRead, Looked, ProducerBatch, ReadRange, Wait};
+use barnabas_log::{ColdRead, LogError, Looked, ProducerBatch, ReadRange, Wait};
 use barnabas_replica::{ConsumerView, Event, FetchPosition, Role};
 use barnabas_types::{Condition, LeaderEpoch, Now, Offset};
 
-use super::aftermath::Aftermath;
+use super::aftermath::{Aftermath, Flush};
 use super::hosted::{Hosted, WATCHERS_MAX};
 use super::inner::{Inner, Input};
 use super::ready::Ready;
@@ -78,7 +79,7 @@ impl Hosted {
     /// # Errors
     /// If this broker does not lead in that epoch any more.
     pub fn read_for_follower(
-        &self,
+        self: &Arc<Self>,
         position: &FetchPosition,
         max_bytes: usize,
         wait: Wait,
@@ -94,10 +95,13 @@ impl Hosted {
         }
         let end = inner.replica.log_end();
         let looked = if position.log_end < end {
-            inner
-                .log
-                .look(position.log_end, end, max_bytes, wait)
-                .map_err(|_| Condition::KafkaStorageError)?
+            match inner.log.look(position.log_end, end, max_bytes, wait) {
+                Ok(looked) => looked,
+                Err(error) => {
+                    drop(inner);
+                    return Err(self.unreadable(&error));
+                }
+            }
         } else {
             Looked::Found(None)
         };
@@ -116,7 +120,7 @@ impl Hosted {
     /// As [`Hosted::consumer_view`], and `OffsetOutOfRange`, also if the consumer's last epoch is one that this log never had;
     /// but for what is below the log start only after a roll call, if there is anybody to call.
     pub fn read_for_consumer(
-        &self,
+        self: &Arc<Self>,
         read: &ConsumerRead,
         watcher: Option<(&Arc<Ready>, u32)>,
         wait: Wait,
@@ -153,10 +157,13 @@ impl Hosted {
         };
         let wanted = diverging.is_none() && read.from < view.high_watermark && read.max_bytes > 0;
         let looked = if wanted {
-            inner
-                .log
-                .look(read.from, view.high_watermark, read.max_bytes, wait)
-                .map_err(|_| Condition::KafkaStorageError)?
+            match inner.log.look(read.from, view.high_watermark, read.max_bytes, wait) {
+                Ok(looked) => looked,
+                Err(error) => {
+                    drop(inner);
+                    return Err(self.unreadable(&error));
+                }
+            }
         } else {
             Looked::Found(None)
         };
@@ -166,6 +173,29 @@ impl Hosted {
         };
         let watched = watcher.is_some_and(|(ready, index)| inner.watch(ready, index));
         Ok(ReadSlice { view, range, cold, diverging, doubted: false, watched })
+    }
+
+    /// What was to be read cannot be: what whoever wanted it is told. If it is the disk that does not give it, this replica is of no
+    /// use any more, and its directory is looked at, as after a write that failed. Takes the partition's lock.
+    pub fn unreadable(self: &Arc<Self>, error: &LogError) -> Condition {
+        let (topic, partition) = (&self.topic_partition.topic, self.topic_partition.partition);
+        tracing::error!(target: "request", %topic, partition, %error, "a log cannot be read");
+        if error.is_disk_fault()
+            && let Some(outward) = self.flusher.outward()
+        {
+            let mut after = Aftermath::default();
+            self.lock().read_failed(self, outward.now(), error, &mut after);
+            after.settle(self, &*outward, &mut Flush::default());
+        }
+        Condition::KafkaStorageError
+    }
+
+    /// [`Hosted::unreadable`], of a read of a range of its files.
+    pub fn range_unreadable(self: &Arc<Self>, error: &io::Error) -> Condition {
+        let source =
+            error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+        let path = self.directory.path().join(self.topic_partition.to_string());
+        self.unreadable(&LogError::Io { what: "read", path, source })
     }
 
     /// `fetch` is for what this log does not have: it is fired once the maximal ISR has answered the roll call `call`, which is

@@ -26,11 +26,11 @@ pub struct Warming {
 struct Turn(Weak<Warming>);
 
 impl Turn {
-    fn run(&self, read: &ColdRead, topic_partition: TopicPartition) {
+    fn run(&self, read: &ColdRead, hosted: &Arc<Hosted>) {
         let Some(warming) = self.0.upgrade() else { return };
         if let Err(error) = read.run() {
-            let (topic, partition) = (&topic_partition.topic, topic_partition.partition);
-            tracing::error!(target: "request", %topic, partition, %error, "a log cannot be read");
+            hosted.range_unreadable(&error);
+            let topic_partition = hosted.topic_partition.clone();
             warming.failed.lock().unwrap_or_else(PoisonError::into_inner).push(topic_partition);
         }
     }
@@ -64,9 +64,9 @@ impl Warming {
         for (hosted, read) in reads {
             warming.remaining.fetch_add(1, Ordering::AcqRel);
             let turn = Turn(Arc::downgrade(&warming));
-            let topic_partition = hosted.topic_partition.clone();
-            let read = move || turn.run(&read, topic_partition);
-            ordered += usize::from(hosted.directory.readers().add(read));
+            let directory = hosted.directory.clone();
+            let read = move || turn.run(&read, &hosted);
+            ordered += usize::from(directory.readers().add(read));
         }
         // Without a read there is nothing to tell: it goes before the last turn does.
         (ordered > 0).then_some(warming)

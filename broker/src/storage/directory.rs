@@ -1,16 +1,21 @@
 //! One log directory while the broker runs: online or offline, and how much room it has.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use barnabas_log::{LogDir, LogError};
+use rustix::fs::{Advice, fadvise};
 
 use super::readers::Readers;
 use super::space::Space;
 use crate::journal::Journal;
 
-/// A file that is written and synced to find out whether a directory still can be.
+/// A file that is written, synced and read to find out whether a directory still can be.
 const PROBE: &str = "barnabas.probe";
+/// What it holds.
+const PROBED: &[u8; 5] = b"probe";
 
 /// One of `log.dirs`.
 #[derive(Debug)]
@@ -104,13 +109,23 @@ impl Directory {
         &self.readers
     }
 
-    /// Writes and syncs a small file: an error means that the directory as a whole is of no use, not only one log in it.
+    /// Writes, syncs and reads a small file: an error means that the directory as a whole is of no use, not only one log in it.
     ///
     /// # Errors
     /// From the operating system; a full disk too, which is no fault ([`LogError::shortage`]).
     pub fn probe(&self) -> Result<(), LogError> {
         let Some(log_dir) = self.usable() else { return Ok(()) };
         let path = self.path.join(PROBE);
-        barnabas_log::replace_durably(log_dir.disk(), &path, b"probe")
+        barnabas_log::replace_durably(log_dir.disk(), &path, PROBED)?;
+        read_back(&path).map_err(|source| LogError::Io { what: "read", path, source })
     }
+}
+
+/// From the disk itself: what has just been synced is let go of in memory first, as far as the system obliges.
+fn read_back(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    let mut bytes = [0; PROBED.len()];
+    file.read_exact(&mut bytes)?;
+    if bytes == *PROBED { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }

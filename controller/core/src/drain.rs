@@ -87,9 +87,10 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// Why `broker` cannot leave the partition now; `None`: it can, or has no part in it.
+/// Why `broker` cannot leave the partition now; `None`: it can, or has no part in it. Who is suspected counts for nothing: it is registered,
+/// and its process is most likely gone.
 fn obstacle(
-    image: &ClusterImage,
+    (image, suspected): (&ClusterImage, &[BrokerId]),
     broker: BrokerId,
     (at, config, partition): (&TopicPartition, &TopicConfig, &Partition),
 ) -> Option<Obstacle> {
@@ -111,7 +112,8 @@ fn obstacle(
         return None;
     }
     let is_live = |&(member, entry): &(BrokerId, BrokerEpoch)| {
-        image.brokers.get(&member).is_some_and(|b| b.epoch == entry)
+        !suspected.contains(&member)
+            && image.brokers.get(&member).is_some_and(|b| b.epoch == entry)
             && image.is_online(member, &at.topic, at.partition)
     };
     let others = state.isr.iter().filter(|m| m.0 != broker && is_live(m));
@@ -127,14 +129,15 @@ fn obstacle(
 }
 
 /// Whether `broker` may be stopped: whether every partition keeps a leader and min.insync.replicas without it, as far as
-/// `image` tells.
+/// `image` tells, and who is suspected.
 #[must_use]
-pub fn can_stop(image: &ClusterImage, broker: BrokerId) -> StopVerdict {
+pub fn can_stop(image: &ClusterImage, suspected: &[BrokerId], broker: BrokerId) -> StopVerdict {
     let mut verdict = StopVerdict::default();
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
             let at = TopicPartition { topic: name.clone(), partition: *index };
-            if let Some(obstacle) = obstacle(image, broker, (&at, &topic.config, partition)) {
+            let of = (&at, &topic.config, partition);
+            if let Some(obstacle) = obstacle((image, suspected), broker, of) {
                 let never = obstacle.is_permanent();
                 verdict.never |= never;
                 verdict.partitions += 1;
@@ -164,7 +167,7 @@ impl Controller {
         if !self.image().brokers.contains_key(&broker) {
             return Err(unregistered(broker));
         }
-        Ok(can_stop(self.image(), broker))
+        Ok(can_stop(self.image(), &self.suspected, broker))
     }
 
     /// Whether the registration that is known says so: else it must be read again before `ControllerEvent::Drain` is stepped.
@@ -220,7 +223,8 @@ impl Controller {
                 if progress.obstructions.len() < OBSTRUCTIONS_SHOWN_MAX {
                     let at = TopicPartition { topic: name.clone(), partition: *index };
                     let shown = slot.shown();
-                    let obstacle = obstacle(self.image(), broker, (&at, &topic.config, &shown));
+                    let known = (self.image(), &self.suspected[..]);
+                    let obstacle = obstacle(known, broker, (&at, &topic.config, &shown));
                     let obstacle = obstacle.unwrap_or(Obstacle::UnderWay);
                     let (reason, never) = (obstacle.to_string(), obstacle.is_permanent());
                     progress.obstructions.push(Obstruction { partition: at, reason, never });

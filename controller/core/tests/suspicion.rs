@@ -53,6 +53,18 @@ fn r17_a_suspected_follower_leaves_and_the_leader_epoch_stays() {
 }
 
 #[test]
+fn r26_a_suspect_counts_for_nothing_when_somebody_asks_what_may_be_stopped() {
+    let mut term = led_by_2(&[(2, 12), (3, 13)]);
+    assert_eq!(term.core.can_stop(b(2)).unwrap().partitions, 0, "3 would lead");
+    // The write that takes it out of the ISR is under way: it still is in what is stored.
+    term.suspect(3, 13);
+    assert!(term.state().in_isr(b(3)));
+    let verdict = term.core.can_stop(b(2)).unwrap();
+    assert_eq!((verdict.partitions, verdict.never), (1, false));
+    assert!(verdict.obstructions[0].reason.starts_with("0 live ISR members"), "{verdict:?}");
+}
+
+#[test]
 fn r17_nobody_outside_the_isr_leads_and_the_sole_live_member_waits_for_its_session() {
     let mut term = led_by_2(&[(2, 12)]);
     let effects = term.suspect(2, 12);

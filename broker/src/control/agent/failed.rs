@@ -6,7 +6,9 @@
 //! - after a failed sync before the controller has pushed to a new registration that says so (R38): the log then ends below
 //!   what it has reported, and a state that was pushed before takes it for whole.
 //!
-//! A directory that fails a small write of its own is offline until the broker restarts, and with it what it holds.
+//! One that the disk does not give back when it is read is not opened again before the broker restarts.
+//!
+//! A directory that fails a small write of its own, or does not give it back, is offline until the broker restarts, and with it what it holds.
 
 use std::sync::Arc;
 
@@ -170,7 +172,8 @@ impl Agent {
             {
                 directories.push(hosted.directory.clone());
             }
-            let retry_at = (failure.kind != FailureKind::Invariant).then(|| self.retry_at(0));
+            let opens_again = matches!(failure.kind, FailureKind::Files | FailureKind::Sync);
+            let retry_at = opens_again.then(|| self.retry_at(0));
             self.take_out(&hosted, failure.text.clone(), retry_at);
             if let Some(failed) = self.failed.get_mut(tp).filter(|_| synced) {
                 failed.registered_anew = self.broker_epoch;
@@ -264,7 +267,8 @@ impl Agent {
     /// Tells the controller, through [`crate::control::FailedReports`], what cannot be served.
     pub(super) fn tell_failed(&self) {
         let failed = self.failed.iter().map(|(tp, failed)| (tp.clone(), failed.incarnation));
-        self.node.failed.tell(failed.collect());
+        let reasons = self.failed.iter().map(|(tp, failed)| (tp.clone(), failed.text.clone()));
+        self.node.failed.tell(failed.collect(), reasons.collect());
     }
 }
 

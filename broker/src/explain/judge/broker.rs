@@ -3,7 +3,8 @@
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
 
-use crate::explain::cause::{Cause, Kind, Severity, lasted, listed, named};
+use super::steps;
+use crate::explain::cause::{Cause, Kind, Severity, Step, lasted, listed, named, quoted};
 use crate::explain::facts::{Facts, Listener, Reached, State};
 
 /// Everything that is wrong with a broker itself; what it is worth to its partitions is `severity`.
@@ -12,7 +13,7 @@ pub fn broker(facts: &Facts, id: BrokerId, severity: Severity) -> Vec<Cause> {
     let mut causes = Vec::new();
     causes.extend(process(facts, id, severity));
     if let Some(health) = facts.health(id) {
-        causes.extend(directories(id, health));
+        causes.extend(directories(facts, id));
         causes.extend(recovering(id, health, severity));
         let links = health.links.iter();
         causes.extend(
@@ -54,10 +55,10 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
             match still {
                 true => cause
                     .stays_until("its process goes on; its replicas then catch up")
-                    .next(wake(id), "nothing"),
+                    .steps(steps::wake(facts, id)),
                 false => cause
                     .stays_until("its process is started again; its replicas then catch up")
-                    .next(start(id), "nothing"),
+                    .step(steps::start(facts, id)),
             }
         }
         State::Fenced(health) => {
@@ -75,10 +76,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .fact(zookeeper)
                 .aged(age)
                 .heals("a new registration, as soon as it reaches ZooKeeper")
-                .next(
-                    format!("on the host of broker {id}: see whether ZooKeeper (zookeeper.connect) can be reached"),
-                    "nothing",
-                )
+                .step(steps::reach_zookeeper(facts, id))
         }
         State::Suspected => {
             let text = format!("broker {id} is registered, but its process is gone");
@@ -88,7 +86,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .heals(format!(
                     "other ISR members, where there are any, lead: at once if the controller suspects it (failover.suspicion.enable), else when its session ends, within {session}"
                 ))
-                .next(start(id), "nothing")
+                .step(steps::start(facts, id))
         }
         State::Silent => {
             let text = format!("broker {id} is registered and does not answer");
@@ -106,21 +104,9 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 .heals(format!(
                     "if its process stands still or its host is gone, other ISR members, where there are any, lead when its session ends, within {session}"
                 ))
-                .next(wake(id), "nothing")
+                .steps(steps::wake(facts, id))
         }
     })
-}
-
-/// How a broker's process is started.
-fn start(id: BrokerId) -> String {
-    format!("on the host of broker {id}: barnabas broker --config FILE")
-}
-
-/// How a broker's process that does not answer is looked at, and goes on.
-fn wake(id: BrokerId) -> String {
-    format!(
-        "on the host of broker {id}: ps -C barnabas -o pid,stat,wchan (T: it was stopped, kill -CONT PID; D: it waits for its disk)"
-    )
 }
 
 /// It has no session any more, but something has its port and says nothing: most likely its process, so that no other can be started.
@@ -139,9 +125,16 @@ pub(super) fn woken(facts: &Facts, mut cause: Cause) -> Cause {
         cause.healing =
             format!("the process of {} goes on, and the others are started again", named(&still));
     }
-    for id in still {
-        for step in cause.next.iter_mut().filter(|step| step.command == start(id)) {
-            step.command = wake(id);
+    let starts = |id: &BrokerId| steps::start(facts, *id);
+    let of_next = std::mem::take(&mut cause.next);
+    for step in of_next {
+        let same = |id: &&BrokerId| {
+            let start = starts(id);
+            step.command == start.command && step.place == start.place
+        };
+        match still.iter().find(same) {
+            Some(id) => cause.next.extend(steps::wake(facts, *id)),
+            None => cause.next.push(step),
         }
     }
     cause
@@ -164,43 +157,46 @@ pub(super) fn is_full(health: &v1::BrokerHealth) -> bool {
     !health.directories.is_empty() && directories.all(|d| d.room == "exhausted")
 }
 
-fn directories(id: BrokerId, health: &v1::BrokerHealth) -> Vec<Cause> {
+fn directories(facts: &Facts, id: BrokerId) -> Vec<Cause> {
     let mut causes = Vec::new();
+    let Some(health) = facts.health(id) else { return causes };
     for directory in &health.directories {
         if directory.offline_reason.is_some() {
             let all = health.directories.iter().all(|d| d.offline_reason.is_some());
             let severity = if all { Severity::WritesRefused } else { Severity::Degraded };
-            causes.push(failed_directory(id, health, directory, severity));
+            causes.push(failed_directory(facts, id, directory, severity));
         } else if directory.room == "exhausted" {
-            causes.push(full_disk(id, directory, Severity::WritesRefused));
+            causes.push(full_disk(facts, id, directory, Severity::WritesRefused));
         } else if directory.room == "low" {
-            causes.push(full_disk(id, directory, Severity::Notice));
+            causes.push(full_disk(facts, id, directory, Severity::Notice));
         }
     }
     causes
 }
 
 pub(super) fn failed_directory(
+    facts: &Facts,
     id: BrokerId,
-    health: &v1::BrokerHealth,
     directory: &v1::DirectoryHealth,
     severity: Severity,
 ) -> Cause {
     let path = &directory.path;
     let text = format!("log directory {path} of broker {id} has failed");
     let reason = directory.offline_reason.as_deref().unwrap_or("not known");
-    let online = health.directories.iter().filter(|d| d.offline_reason.is_none()).count();
+    let all = facts.health(id).map_or(&[][..], |health| &health.directories);
+    let online = all.iter().filter(|d| d.offline_reason.is_none()).count();
     Cause::new(Kind::DirectoryFailed, severity, &[id], text)
         .fact(format!("broker {id}: {reason}"))
-        .fact(format!("broker {id}: {online} of {} directories are online", health.directories.len()))
+        .fact(format!("broker {id}: {online} of {} directories are online", all.len()))
         .stays_until("its disk is repaired or replaced and the broker is restarted")
-        .next(
-            format!("repair or replace the disk of {path}, then on the host of broker {id}: kill PID; barnabas broker --config FILE"),
-            "leaders of its other directories move meanwhile; on an empty disk its replicas are copied from their leaders, and one without a leader may be the only copy of what was acknowledged: repair that disk before you replace it",
-        )
+        .step(Step {
+            cost: "leaders of its other directories move meanwhile; on an empty disk its replicas are copied from their leaders, and one without a leader may be the only copy of what was acknowledged: repair that disk before you replace it".to_owned(),
+            ..steps::restart(facts, id).when(format!("when the disk of {path} is repaired or replaced"))
+        })
 }
 
 pub(super) fn full_disk(
+    facts: &Facts,
     id: BrokerId,
     directory: &v1::DirectoryHealth,
     severity: Severity,
@@ -217,13 +213,10 @@ pub(super) fn full_disk(
             directory.reserve_bytes
         ))
         .heals("retention, deletions or any other way in which space is freed")
-        .next(
-            "barnabas topic alter TOPIC --config retention.bytes=N (or free space on the host)",
-            "the oldest segments beyond N are deleted",
-        )
-        .next(
-            format!("barnabas topic set-replicas TOPIC --assignment ... (without broker {id})"),
-            "the replicas are copied to other brokers",
+        .step(
+            Step::new(format!("df -h {}; du -sh {}/*", quoted(path), quoted(path)), "nothing")
+                .at(steps::host(facts, id))
+                .when("it tells what takes the room: free some, or make the disk larger"),
         )
 }
 
@@ -244,7 +237,8 @@ pub(super) fn recovering(
             "broker {id}: {} of {} bytes of the logs begun are read",
             progress.scanned_bytes, progress.bytes_to_scan
         ));
-    Some(cause.heals("the end of the recovery").next("wait", "nothing"))
+    let again = Step::new(format!("barnabas explain broker {id}"), "nothing");
+    Some(cause.heals("the end of the recovery").step(again.when("again: it goes on")))
 }
 
 /// The advertised listener, of a broker that is well otherwise.
@@ -271,10 +265,11 @@ pub(super) fn listener(facts: &Facts, id: BrokerId, severity: Severity) -> Optio
             .fact(format!("{address}, from broker {}: {why}", facts.me))
             .fact(format!("broker {id} answers at its admin address {}", found.admin))
             .stays_until("advertised.listeners names an address that clients and brokers reach, or the network lets them through")
-            .next(
-                format!("correct advertised.listeners in the file of broker {id} and restart it"),
-                "its leaders move while it restarts",
-            ),
+            .step(Step {
+                cost: "its leaders move while it restarts".to_owned(),
+                ..steps::restart(facts, id)
+                    .when("when advertised.listeners in that file is an address that clients reach")
+            }),
     )
 }
 
@@ -309,7 +304,10 @@ fn draining(facts: &Facts, id: BrokerId) -> Option<Cause> {
     }
     Some(
         cause
-            .next(format!("barnabas broker can-stop {id} (whether it may be stopped)"), "nothing")
+            .step(
+                Step::new(format!("barnabas broker can-stop {id}"), "nothing")
+                    .when("it tells whether it may be stopped now"),
+            )
             .next(format!("barnabas broker undrain {id}"), "nothing"),
     )
 }
@@ -358,9 +356,6 @@ pub(super) fn link(
             .fact(format!("brokers {follower} and {leader} answer broker {}", facts.me))
             .aged(Some((age, false)))
             .heals("the network between them: the follower dials again at least once a second")
-            .next(
-                format!("on the host of broker {follower}: nc -vz {}", address.replace(':', " ")),
-                "nothing",
-            ),
+            .step(steps::reach(facts, follower, address)),
     )
 }

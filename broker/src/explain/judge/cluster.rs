@@ -5,17 +5,35 @@ use std::collections::BTreeSet;
 use barnabas_types::BrokerId;
 
 use super::broker::{broker, process};
-use crate::explain::cause::{Cause, Kind, Severity, lasted, listed, named};
+use super::steps;
+use crate::explain::cause::{Cause, Kind, Severity, Step, lasted, listed, named};
 use crate::explain::facts::{Facts, State};
 
-/// Brokers and what coordinates them. Partitions are looked at one by one elsewhere.
+/// Brokers and what coordinates them; what it is worth if nobody does is `worst`. Partitions are looked at one by one elsewhere.
 #[must_use]
-pub fn cluster(facts: &Facts) -> Vec<Cause> {
-    let mut causes = coordination(facts, Severity::WritesRefused);
+pub fn cluster(facts: &Facts, worst: Severity) -> Vec<Cause> {
+    let mut causes = coordination(facts, worst);
+    let assigned: BTreeSet<BrokerId> = facts
+        .image
+        .topics
+        .values()
+        .flat_map(|topic| topic.partitions.values())
+        .flat_map(|partition| partition.assigned_replicas.iter().copied())
+        .collect();
     for id in facts.brokers.keys() {
-        causes.extend(broker(facts, *id, Severity::Degraded));
+        // One that is gone and has nothing to hold was taken out of the cluster.
+        if facts.state(*id) != State::Down || assigned.contains(id) {
+            causes.extend(broker(facts, *id, Severity::Degraded));
+        }
     }
     causes
+}
+
+/// How bad it is that nobody is elected: that is what a partition that stands still waits for.
+#[must_use]
+pub fn undecided(causes: &[Cause]) -> Severity {
+    let offline = causes.iter().any(|cause| cause.severity == Severity::Offline);
+    if offline { Severity::Offline } else { Severity::WritesRefused }
 }
 
 /// ZooKeeper and the controller; what it is worth if nobody has them is `worst`.
@@ -61,10 +79,13 @@ fn zookeeper(facts: &Facts, answered: &[BrokerId], away: &[BrokerId], worst: Sev
     }
     cause
         .heals("a connection: brokers try again all the time; leaders go on serving meanwhile")
-        .next(
-            "on the hosts of ZooKeeper (zookeeper.connect): start it, or see its log",
-            "nothing; records at acks=1 of a leader that is cut off alone may be lost",
-        )
+        .steps(away.first().map(|id| {
+            Step {
+                cost: "nothing; records at acks=1 of a leader that is cut off alone may be lost"
+                    .to_owned(),
+                ..steps::reach_zookeeper(facts, *id)
+            }
+        }))
 }
 
 fn controller(facts: &Facts, answered: &[BrokerId], severity: Severity) -> Option<Cause> {
@@ -75,7 +96,8 @@ fn controller(facts: &Facts, answered: &[BrokerId], severity: Severity) -> Optio
         .filter(|health| health.controller_id >= 0)
         .map(|health| health.controller_id)
         .collect();
-    let again = "barnabas cluster describe";
+    let again = Step::new("barnabas cluster describe", "nothing")
+        .when("again: it names the controller as soon as there is one");
     let Some(id) = known.iter().next().map(|id| BrokerId(*id)) else {
         let age = answered.iter().filter_map(health).filter_map(|h| h.no_controller_ms).max();
         let text = "nobody is controller: no leader is elected and no topic changes";
@@ -84,7 +106,7 @@ fn controller(facts: &Facts, answered: &[BrokerId], severity: Severity) -> Optio
                 .fact(format!("broker {} reach ZooKeeper and know of none", listed(answered)))
                 .aged(age.map(|ms| (ms, false)))
                 .heals("the brokers: they race for the office as soon as it is free")
-                .next(again, "nothing"),
+                .step(again),
         );
     };
     let gone = process(facts, id, severity)?;
@@ -98,10 +120,11 @@ fn controller(facts: &Facts, answered: &[BrokerId], severity: Severity) -> Optio
     Some(
         Cause::new(Kind::NoController, severity, &[id], text)
             .facts(gone.evidence)
+            .steps(gone.next)
             .heals(format!(
                 "another broker is elected at once if its ports refuse, else when its session ends, within {}",
                 lasted(facts.session_timeout_ms)
             ))
-            .next(again, "nothing"),
+            .step(again),
     )
 }

@@ -4,8 +4,9 @@ use barnabas_types::{BrokerId, FlushMode};
 
 use super::broker::{link, listener};
 use super::partition::Look;
+use super::steps;
 use crate::explain::ages::is_short;
-use crate::explain::cause::{Cause, Kind, Severity, lasted, shown};
+use crate::explain::cause::{Cause, Kind, Severity, Step, lasted, shown};
 use crate::explain::facts::State;
 
 /// One cause, or more, for each replica that is missing in the ISR; those that a move adds are the move's.
@@ -47,7 +48,7 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
 /// How long a follower has lacked something, as its leader counts it: since the partition lacks any replica, another one may have been
 /// away first. At least, if the leader has not led for longer than that.
 fn behind_for(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<(u64, bool)> {
-    let log = look.facts.replica(leader, look.at).filter(|log| !log.held)?;
+    let log = look.facts.log(leader, look.at)?;
     let follower = log.followers.iter().find(|f| f.broker_id == id.0)?;
     Some((follower.caught_up_ms, follower.log_end.is_none()))
 }
@@ -55,7 +56,7 @@ fn behind_for(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<(u64, b
 /// What the leader knows of a follower, in words.
 pub(super) fn lag(look: &Look<'_>, id: BrokerId) -> Vec<String> {
     let Some(leader) = look.partition.state.leader else { return Vec::new() };
-    let log = look.facts.replica(leader, look.at).filter(|log| !log.held);
+    let log = look.facts.log(leader, look.at);
     let Some(log) = log else { return Vec::new() };
     let Some(follower) = log.followers.iter().find(|f| f.broker_id == id.0) else {
         return Vec::new();
@@ -84,7 +85,7 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     let (State::Up(health), State::Up(_)) = (look.facts.state(id), look.facts.state(leader)) else {
         return None;
     };
-    let log = look.facts.replica(leader, look.at)?;
+    let log = look.facts.log(leader, look.at)?;
     let follower = log.followers.iter().find(|f| f.broker_id == id.0)?;
     // A replica outside the ISR is named at least twice a second.
     let silent_ms = look.facts.link_silent_ms();
@@ -94,11 +95,12 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     if look.facts.link(id, leader).is_none_or(|link| link.since_ms < silent_ms) {
         return None;
     }
-    let own = look.facts.replica(id, look.at)?;
-    let follows = own.role == "follower" && own.leader_epoch == log.leader_epoch && !own.held;
+    let own = look.facts.log(id, look.at)?;
+    let follows = own.role == "follower" && own.leader_epoch == log.leader_epoch;
     if !silent || !follows || health.status != "ready" {
         return None;
     }
+    let leads_at = look.facts.brokers.get(&leader).map_or(String::new(), |b| b.kafka.clone());
     let text = format!("fetches of broker {id} do not arrive at broker {leader}, though both live");
     Some(
         Cause::new(Kind::LinkCut, look.missing, &[id, leader], text)
@@ -110,18 +112,15 @@ fn unheard(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
                 own.leader_epoch
             ))
             .heals("the network between them: the follower dials again at least once a second")
-            .next(
-                format!("compare the logs of brokers {id} and {leader} (\"fetch session\")"),
-                "nothing",
-            ),
+            .step(steps::reach(look.facts, id, &leads_at)),
     )
 }
 
 /// It lives and fetches: what holds it up, as far as that can be told.
 fn slow(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
     let State::Up(_) = look.facts.state(id) else { return None };
-    let own = look.facts.replica(id, look.at);
-    let log = look.facts.replica(leader, look.at).filter(|log| !log.held);
+    let own = look.facts.replica(id, look.at).filter(|own| !own.busy);
+    let log = look.facts.log(leader, look.at);
     let sync = look.topic.config.flush_mode == FlushMode::Sync;
     let unflushed = own.map_or(0, |own| own.log_end.saturating_sub(own.flushed));
     let behind = log.zip(own).map(|(log, own)| log.log_end.saturating_sub(own.log_end));
@@ -155,12 +154,9 @@ fn slow(look: &Look<'_>, id: BrokerId, leader: BrokerId) -> Option<Cause> {
         ));
     }
     Some(if next {
-        cause.next(
-            format!("on the host of broker {id}: iostat -x 1 (and dmesg, for errors of the disk)"),
-            "nothing",
-        )
+        cause.step(steps::look_at_disk(look.facts, id))
     } else {
-        let again = format!("barnabas explain partition {}", shown(look.at));
-        cause.next(format!("{again} (again: the lag must shrink)"), "nothing")
+        let again = Step::new(format!("barnabas explain partition {}", shown(look.at)), "nothing");
+        cause.step(again.when("again: the lag must shrink"))
     })
 }

@@ -4,9 +4,12 @@ use barnabas_proto::v1;
 use barnabas_types::{BrokerId, TopicName, TopicPartition};
 
 use super::partition::partition;
-use crate::explain::cause::{Cause, Kind, Severity, quoted, shown};
+use super::steps;
+use crate::explain::cause::{Cause, Kind, Severity, Step, quoted, shown};
 use crate::explain::facts::Facts;
 
+/// Most partitions of which the lag is told, the greatest first.
+const LAGS_SHOWN_MAX: usize = 20;
 /// Most of a group's members that are named.
 const MEMBERS_SHOWN_MAX: usize = 10;
 
@@ -32,6 +35,7 @@ pub fn group(facts: &Facts, of: Coordinated<'_>) -> Vec<Cause> {
         return causes;
     };
     causes.extend(rebalancing(of.group, health));
+    causes.extend(no_members(facts, of.group, health));
     for offset in &health.offsets {
         let Ok(topic) = TopicName::new(&offset.topic) else { continue };
         let read = TopicPartition { topic, partition: offset.partition };
@@ -54,13 +58,125 @@ fn no_offsets_topic(facts: &Facts, group: &str) -> Cause {
     if enough {
         cause
             .heals("the first member of any group, whose request creates it")
-            .next("wait", "nothing")
+            .next("barnabas group list", "nothing")
     } else {
-        cause.stays_until(format!("{wanted} brokers are live, or offsets.topic.replication.factor is {live} in their files")).next(
-            "start more brokers, or lower offsets.topic.replication.factor and restart",
-            "with a lower factor, offsets are on fewer brokers for good",
-        )
+        let missing = facts.ages.all_departed().map(|(id, _)| steps::start(facts, id));
+        cause
+            .stays_until(format!("{wanted} brokers are live, or offsets.topic.replication.factor is {live} in their files"))
+            .steps(missing)
+            .step(
+                Step::new("barnabas broker list", "nothing")
+                    .when(format!("it tells which are live: {wanted} of them are needed, or a lower offsets.topic.replication.factor in every file and a restart")),
+            )
     }
+}
+
+/// Whether nobody can have a group: the topic of their offsets does not exist, and would if anybody had asked for it.
+#[must_use]
+pub fn is_without_groups(facts: &Facts, of: Coordinated<'_>) -> bool {
+    let enough = usize::try_from(facts.offsets_replication_factor)
+        .is_ok_and(|wanted| facts.image.brokers.len() >= wanted);
+    of.at.is_none() && facts.image.controller.is_some() && enough
+}
+
+/// What a group has read of a partition, and how much there is: committed and log end (both exclusive ends), and their difference; only
+/// where the leader's log could be looked at.
+fn lag(facts: &Facts, at: &TopicPartition, committed: i64) -> Option<(i64, i64)> {
+    let topic = facts.image.topics.get(&at.topic)?;
+    let leader = topic.partitions.get(&at.partition)?.state.leader?;
+    let log = facts.log(leader, at)?;
+    Some((log.log_end, log.log_end.saturating_sub(committed.max(log.log_start)).max(0)))
+}
+
+/// The lag of each partition, in words, with whose word it is; the greatest first.
+#[must_use]
+pub fn lags(facts: &Facts, health: &v1::GroupHealth) -> Vec<String> {
+    let mut known = Vec::new();
+    let (mut total, mut unknown) = (0_i64, 0);
+    for offset in &health.offsets {
+        let Ok(topic) = TopicName::new(&offset.topic) else { continue };
+        let at = TopicPartition { topic, partition: offset.partition };
+        match lag(facts, &at, offset.offset) {
+            Some((end, behind)) => {
+                total = total.saturating_add(behind);
+                known.push((behind, at, offset.offset, end));
+            }
+            None => unknown += 1,
+        }
+    }
+    known.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let mut told = Vec::new();
+    if !known.is_empty() {
+        told.push(format!("lag {total} records in {} partitions", known.len()));
+    }
+    told.extend(known.iter().take(LAGS_SHOWN_MAX).map(|(behind, at, committed, end)| {
+        format!("{}: committed {committed}, log end {end}, lag {behind}", shown(at))
+    }));
+    if unknown > 0 {
+        told.push(format!("of {unknown} more partitions the log end is not known"));
+    }
+    told
+}
+
+/// Whether any record is known to be unread.
+fn is_behind(facts: &Facts, health: &v1::GroupHealth) -> bool {
+    health.offsets.iter().any(|offset| {
+        let Ok(topic) = TopicName::new(&offset.topic) else { return false };
+        let at = TopicPartition { topic, partition: offset.partition };
+        lag(facts, &at, offset.offset).is_some_and(|(_, behind)| behind > 0)
+    })
+}
+
+fn no_members(facts: &Facts, group: &str, health: &v1::GroupHealth) -> Option<Cause> {
+    if health.state != "Empty" || !health.members.is_empty() {
+        return None;
+    }
+    // One that has read everything may be a job that is over.
+    let severity = if is_behind(facts, health) { Severity::Degraded } else { Severity::Notice };
+    let text = format!("group {group} has no members: nobody reads");
+    Some(
+        Cause::new(Kind::NoMembers, severity, &[], text)
+            .fact(format!("state Empty, generation {}", health.generation))
+            .facts(lags(facts, health))
+            .aged(health.state_age_ms.map(|ms| (ms, false)))
+            .stays_until("a consumer of the group is started")
+            .step(
+                Step::new(format!("barnabas group describe {}", quoted(group)), "nothing")
+                    .when("it tells what the group has committed; start its consumers"),
+            ),
+    )
+}
+
+/// Groups that have been between two generations for long, as their coordinators tell without being asked for one of them.
+#[must_use]
+pub fn waiting(facts: &Facts) -> Vec<Cause> {
+    let told = facts.brokers.keys().filter_map(|id| Some((*id, facts.health(*id)?)));
+    let groups = told.flat_map(|(id, health)| health.waiting_groups.iter().map(move |g| (id, g)));
+    let causes = groups.map(|(id, group)| {
+        let health = v1::GroupHealth {
+            state: group.state.clone(),
+            state_age_ms: Some(group.state_age_ms),
+            ..Default::default()
+        };
+        let members = usize::try_from(group.members).unwrap_or(usize::MAX);
+        let cause = rebalancing_of(&group.group, &health, members)?;
+        Some(cause.fact(format!("broker {id}: it coordinates the group")))
+    });
+    causes.flatten().collect()
+}
+
+/// Groups whose partition of the offsets topic nobody serves.
+#[must_use]
+pub fn without_coordinator(at: &TopicPartition, causes: &[Cause]) -> Option<Cause> {
+    let worst =
+        causes.iter().filter(|cause| cause.severity == Severity::Offline).min_by_key(|c| c.kind)?;
+    let text = format!("the groups whose offsets are in {} have no coordinator", shown(at));
+    let mut cause = Cause::new(Kind::CoordinatorUnavailable, Severity::Offline, &[], text)
+        .fact(worst.summary.clone())
+        .heals("whoever leads that partition, once it has read it")
+        .next(format!("barnabas explain partition {}", shown(at)), "nothing");
+    cause.partitions = vec![at.clone()];
+    Some(cause)
 }
 
 fn not_coordinated(facts: &Facts, of: Coordinated<'_>, at: &TopicPartition) -> Cause {
@@ -87,6 +203,13 @@ fn not_coordinated(facts: &Facts, of: Coordinated<'_>, at: &TopicPartition) -> C
 }
 
 fn rebalancing(group: &str, health: &v1::GroupHealth) -> Option<Cause> {
+    let members = health.members.iter().take(MEMBERS_SHOWN_MAX);
+    let members =
+        members.map(|m| format!("member {} ({} at {})", m.member_id, m.client_id, m.client_host));
+    Some(rebalancing_of(group, health, health.members.len())?.facts(members))
+}
+
+fn rebalancing_of(group: &str, health: &v1::GroupHealth, members: usize) -> Option<Cause> {
     let waits = match health.state.as_str() {
         "PreparingRebalance" => "for its members to join",
         "CompletingRebalance" => "for the assignment of its leader",
@@ -94,23 +217,18 @@ fn rebalancing(group: &str, health: &v1::GroupHealth) -> Option<Cause> {
     };
     let text =
         format!("group {group} is rebalancing: it waits {waits}, and nobody reads meanwhile");
-    let members = health.members.iter().take(MEMBERS_SHOWN_MAX);
-    let members =
-        members.map(|m| format!("member {} ({} at {})", m.member_id, m.client_id, m.client_host));
+    let generation = match health.generation {
+        0 => String::new(),
+        generation => format!(", generation {generation}"),
+    };
     Some(
         Cause::new(Kind::GroupRebalancing, Severity::Degraded, &[], text)
-            .fact(format!(
-                "state {}, generation {}, {} members",
-                health.state,
-                health.generation,
-                health.members.len()
-            ))
-            .facts(members)
+            .fact(format!("state {}{generation}, {members} members", health.state))
             .aged(health.state_age_ms.map(|ms| (ms, false)))
             .heals("the members; who has not joined within its max.poll.interval.ms is left behind")
-            .next(
-                format!("barnabas group describe {} (a member that joins again and again has a session.timeout.ms or max.poll.interval.ms that is too short for its work)", quoted(group)),
-                "nothing",
+            .step(
+                Step::new(format!("barnabas group describe {}", quoted(group)), "nothing")
+                    .when("it tells who has joined; one that joins again and again has a session.timeout.ms or max.poll.interval.ms that is too short for its work"),
             ),
     )
 }
@@ -126,10 +244,10 @@ fn out_of_range(facts: &Facts, group: &str, at: &TopicPartition, committed: i64)
             Cause::new(Kind::OffsetOutOfRange, Severity::Notice, &[], text)
                 .fact(format!("broker {} knows no such partition", facts.me))
                 .heals("offsets.retention.minutes")
-                .next("nothing", "nothing"),
+                .next(format!("barnabas group describe {}", quoted(group)), "nothing"),
         );
     };
-    let log = facts.replica(partition.state.leader?, at).filter(|log| log.hosted && !log.held)?;
+    let log = facts.log(partition.state.leader?, at)?;
     if (log.log_start..=log.log_end).contains(&committed) {
         return None;
     }

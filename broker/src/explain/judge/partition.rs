@@ -3,10 +3,11 @@
 use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
 
 use super::broker::{self, drained_replica, listener, process, recovering, woken};
-use super::{cluster, followers, unclean};
+use super::moving::moving;
+use super::{cluster, followers, steps, unclean};
 use crate::explain::ages::{is_below_min, is_short};
 use crate::explain::cause::{
-    Candidate, Cause, Kind, Severity, first, lasted, listed, named, shown,
+    Candidate, Cause, Kind, Severity, Step, first, lasted, listed, named, shown,
 };
 use crate::explain::facts::{Facts, State};
 
@@ -67,9 +68,17 @@ pub fn headline(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> Option<
                 )
             }
             Some((Severity::WritesRefused, why)) => {
-                format!(
-                    "{name} takes no writes: {why}; broker {leader} leads, ISR {isr} of replicas {of}"
-                )
+                // Without ZooKeeper or a controller leaders go on serving.
+                let served = causes.iter().filter(|c| c.severity == Severity::WritesRefused);
+                let mut kinds = served.map(|cause| cause.kind);
+                if kinds.all(|kind| matches!(kind, Kind::ZooKeeperUnreachable | Kind::NoController))
+                {
+                    format!("{name}: broker {leader} leads, ISR {isr} of replicas {of}, but {why}")
+                } else {
+                    format!(
+                        "{name} takes no writes: {why}; broker {leader} leads, ISR {isr} of replicas {of}"
+                    )
+                }
             }
             _ if is_short(partition) => {
                 format!(
@@ -79,11 +88,6 @@ pub fn headline(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> Option<
             _ => format!("{name}: broker {leader} leads, ISR {isr} of replicas {of}"),
         },
     })
-}
-
-/// There is a log, and it could be looked at.
-pub(super) fn stands(replica: &barnabas_proto::v1::ReplicaHealth) -> bool {
-    replica.hosted && !replica.held
 }
 
 /// Files of a deleted topic go with their brokers' return (R29).
@@ -132,9 +136,16 @@ fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
         .facts(told)
         .aged(Some(age))
         .heals("each broker deletes its files when it is registered and told of the cluster again");
-    let start =
-        format!("on the host of broker {}: barnabas broker --config FILE", listed(&waiting));
-    vec![cause.next(start, "nothing")]
+    let cause = waiting.iter().fold(cause, |cause, id| match facts.state(*id) {
+        State::Up(_) | State::NotAsked => {
+            let again = Step::new(format!("barnabas explain partition {}", shown(at)), "nothing");
+            cause.step(again.when("again: it deletes them by itself"))
+        }
+        State::Fenced(_) => cause.step(steps::reach_zookeeper(facts, *id)),
+        State::Silent => cause.steps(steps::wake(facts, *id)),
+        State::Down | State::Suspected => cause.step(steps::start(facts, *id)),
+    });
+    vec![cause]
 }
 
 impl Look<'_> {
@@ -143,10 +154,9 @@ impl Look<'_> {
             None => self.leaderless(),
             Some(leader) => self.led(leader),
         };
-        let offline = causes.iter().any(|cause| cause.severity == Severity::Offline);
-        let worst = if offline { Severity::Offline } else { self.missing };
+        let worst = cluster::undecided(&causes);
         causes.extend(cluster::coordination(self.facts, worst));
-        causes.extend(self.moving());
+        causes.extend(moving(self));
         causes
     }
 
@@ -169,23 +179,21 @@ impl Look<'_> {
                 d.offline_reason.is_some()
                     && replica.is_none_or(|r| r.directory.is_empty() || r.directory == d.path)
             };
-            Some((health, health.directories.iter().find(lies_there)?))
+            health.directories.iter().find(lies_there)
         });
         Some(match directory {
-            Some((health, directory)) => broker::failed_directory(id, health, directory, severity),
+            Some(directory) => broker::failed_directory(self.facts, id, directory, severity),
             None => {
                 let text = format!("the log of {} on broker {id} has failed", shown(self.at));
+                let why = replica.map_or("", |replica| &replica.failure);
+                let why = if why.is_empty() { "its log says why" } else { why };
                 Cause::new(Kind::DirectoryFailed, severity, &[id], text)
-                    .fact(format!(
-                        "broker {id} reports that it cannot serve this replica; its log says why"
-                    ))
+                    .fact(format!("broker {id}: it cannot serve this replica: {why}"))
                     .stays_until("the broker is restarted, with a disk that works")
-                    .next(
-                        format!(
-                            "on the host of broker {id}: kill PID; barnabas broker --config FILE"
-                        ),
-                        "its leaders move meanwhile",
-                    )
+                    .step(Step {
+                        cost: "its leaders move meanwhile".to_owned(),
+                        ..steps::restart(self.facts, id).when("when its disk works")
+                    })
             }
         })
     }
@@ -266,8 +274,7 @@ impl Look<'_> {
         }
         let assigned = &self.partition.assigned_replicas;
         let reports = |id: &BrokerId| {
-            self.facts.image.brokers.contains_key(id)
-                && self.facts.replica(*id, self.at).is_some_and(stands)
+            self.facts.image.brokers.contains_key(id) && self.facts.log(*id, self.at).is_some()
         };
         let missing: Vec<BrokerId> = assigned.iter().copied().filter(|id| !reports(id)).collect();
         let text = format!(
@@ -276,7 +283,7 @@ impl Look<'_> {
         );
         let mut cause = Cause::new(Kind::TailLost, Severity::Offline, &losers, text);
         for id in assigned {
-            if let Some(replica) = self.facts.replica(*id, self.at).filter(|r| stands(r)) {
+            if let Some(replica) = self.facts.log(*id, self.at) {
                 let (end, epoch) = (replica.log_end, replica.last_epoch);
                 cause =
                     cause.fact(format!("broker {id}: its log ends at {end}, last epoch {epoch}"));
@@ -284,9 +291,11 @@ impl Look<'_> {
         }
         cause = cause.facts(missing.iter().filter_map(|id| self.facts.unanswered(*id)));
         cause = if missing.is_empty() {
+            let again =
+                Step::new(format!("barnabas explain partition {}", shown(self.at)), "nothing");
             cause
                 .heals("the controller, as soon as every replica has reported to it")
-                .next(format!("barnabas explain partition {} (again)", shown(self.at)), "nothing")
+                .step(again.when("again: the longest log leads within seconds"))
         } else {
             cause.heals(format!(
                 "the return of broker {}; nothing is lost that one of them has",
@@ -327,8 +336,8 @@ impl Look<'_> {
         cause = cause.facts(candidates.iter().flat_map(Candidate::facts));
         cause = cause.stays_until(format!("broker {} is started again", listed(isr)));
         for id in isr {
-            let start = format!("on the host of broker {id}: barnabas broker --config FILE");
-            cause = cause.next(start, "nothing: what was acknowledged is in its log");
+            let cost = "nothing: what was acknowledged is in its log".to_owned();
+            cause = cause.step(Step { cost, ..steps::start(self.facts, *id) });
         }
         unclean::with_prices(self, cause, candidates, isr)
     }
@@ -352,8 +361,41 @@ impl Look<'_> {
             // It was not asked of this one, which lies in one of them.
             None => health.directories.first().filter(|_| broker::is_full(health))?,
         };
-        (directory.room == "exhausted")
-            .then(|| broker::full_disk(leader, directory, Severity::WritesRefused))
+        (directory.room == "exhausted").then(|| {
+            let cause = broker::full_disk(self.facts, leader, directory, Severity::WritesRefused);
+            self.with_room(leader, cause)
+        })
+    }
+
+    /// What helps this partition: a broker that has room, or fewer records.
+    fn with_room(&self, leader: BrokerId, mut cause: Cause) -> Cause {
+        let replicas = self.partition.assignment().target();
+        let has_room = |id: &&BrokerId| {
+            !replicas.contains(id)
+                && matches!(self.facts.state(**id), State::Up(health) if !broker::is_full(health))
+        };
+        if let Some(other) = self.facts.image.brokers.keys().find(has_room)
+            && !self.partition.moving.is_under_way()
+        {
+            let moved = replicas.iter().map(|id| if *id == leader { *other } else { *id });
+            let moved: Vec<String> = moved.map(|id| id.to_string()).collect();
+            let to = format!("{}:{}", self.at.partition, moved.join(","));
+            let command =
+                format!("barnabas topic set-replicas {} --assignment {to}", self.at.topic);
+            let step = Step::new(command, format!("its log is copied to broker {other}"));
+            cause.next.insert(0, step.when("it moves this partition to a broker that has room"));
+        }
+        let Some(log) = self.facts.log(leader, self.at) else { return cause };
+        let all = log.log_end.saturating_sub(log.log_start);
+        let half = log.log_start.saturating_add(all / 2);
+        let command = format!(
+            "barnabas topic delete-records {} --partition {} --before {half}",
+            self.at.topic, self.at.partition
+        );
+        let cost =
+            format!("deletes the older half of its records: offsets {} to {half}", log.log_start);
+        let step = Step::new(command, cost).loses(Some(all / 2));
+        cause.step(step.when("only if its older records are not needed any more"))
     }
 
     /// Something has held the leader's replica all the time that it was tried: who reads or writes there waits, and others on this
@@ -366,17 +408,16 @@ impl Look<'_> {
         Some(
             Cause::new(Kind::DiskStalled, Severity::Offline, &[leader], text)
                 .fact(format!(
-                    "broker {leader}: {name} was held for as long as it was tried, at least half a second"
+                    "broker {leader}: {name} was held by the same one for as long as it was tried, at least half a second"
                 ))
                 .heals("its disk, when it goes on; if it reports an error instead, others lead")
-                .next(
-                    format!("on the host of broker {leader}: iostat -x 1 (and dmesg, for errors of the disk)"),
-                    "nothing",
-                )
-                .next(
-                    format!("on the host of broker {leader}: kill -9 PID; barnabas broker --config FILE"),
-                    "others lead; records at acks=1 that nobody has copied are lost",
-                ),
+                .step(steps::look_at_disk(self.facts, leader))
+                .step(Step {
+                    cost: "others lead; records at acks=1 that nobody has copied are lost".to_owned(),
+                    ..steps::restart_at_once(self.facts, leader)
+                        .when("only if the disk does not go on")
+                        .loses(None)
+                }),
         )
     }
 
@@ -391,78 +432,45 @@ impl Look<'_> {
         let mut cause = Cause::new(Kind::BelowMinIsr, Severity::WritesRefused, &isr, text)
             .fact(format!("min.insync.replicas {min}, replicas {replicas}, ISR {}", listed(&isr)))
             .aged(self.ages().below_min.map(|since| since.age_ms(self.facts.now)));
-        cause = if usize::try_from(min).is_ok_and(|min| min > replicas) {
-            cause.stays_until("min.insync.replicas is at most the number of replicas").next(
-                format!("barnabas topic set-replicas {} --replication-factor {min}", self.at.topic),
-                "the replicas are copied to other brokers",
+        let min = usize::try_from(min).unwrap_or(usize::MAX);
+        if min <= replicas {
+            cause = cause.heals("the return of the replicas that are missing");
+            // What brings them back, and costs nothing.
+            let missing = self.partition.assignment().original();
+            let missing = missing.into_iter().filter(|id| !self.partition.state.in_isr(*id));
+            let troubles = missing.filter_map(|id| self.trouble(id, Severity::Degraded));
+            cause = cause.steps(troubles.flat_map(|trouble| trouble.next.into_iter().take(1)));
+            if cause.next.is_empty() {
+                let again = format!("barnabas explain partition {}", shown(self.at));
+                cause = cause.step(Step::new(again, "nothing").when("again: they catch up"));
+            }
+        } else {
+            cause = cause.stays_until("min.insync.replicas is at most the number of replicas");
+            // Only where there are brokers for them.
+            if min <= self.facts.image.brokers.len() {
+                let command = format!(
+                    "barnabas topic set-replicas {} --replication-factor {min}",
+                    self.at.topic
+                );
+                cause = cause.next(command, "nothing is lost: the log is copied to other brokers");
+            }
+        }
+        let lower = isr.len().max(1);
+        let command =
+            format!("barnabas topic alter {} --config min.insync.replicas={lower}", self.at.topic);
+        // Every record that can be acknowledged then is where the present ones are.
+        let (cost, when) = if lower >= replicas {
+            (
+                "nothing that is there: what will be acknowledged is on all replicas that there are",
+                "",
             )
         } else {
-            cause.heals("the return of the replicas that are missing")
+            (
+                "what will be acknowledged is on fewer brokers: the loss of those loses it",
+                "if writes cannot wait for the replicas that are missing",
+            )
         };
-        cause.next(
-            format!(
-                "barnabas topic alter {} --config min.insync.replicas={}",
-                self.at.topic,
-                isr.len().max(1)
-            ),
-            "acknowledged records are on fewer brokers: the loss of those loses them",
-        )
-    }
-
-    /// A move of replicas that is under way: what it waits for.
-    fn moving(&self) -> Option<Cause> {
-        let moving = &self.partition.moving;
-        if !moving.is_under_way() {
-            return None;
-        }
-        let target = self.partition.assignment().target();
-        let waits: Vec<BrokerId> =
-            target.iter().copied().filter(|id| !self.partition.state.in_isr(*id)).collect();
-        // What is copied comes from the leader: without it those wait that are well, too.
-        let (leader, isr) = (self.partition.state.leader, self.partition.state.isr_ids());
-        let source = leader.and_then(|id| self.trouble(id, Severity::Notice));
-        let led = leader.is_some() && source.is_none();
-        let others = waits.iter().filter_map(|id| self.trouble(*id, Severity::Notice));
-        let troubles: Vec<Cause> = source.into_iter().chain(others).collect();
-        let (about, whom) = match leader {
-            None => (isr.clone(), "a leader".to_owned()),
-            Some(id) if !led => (vec![id], format!("broker {id}, which leads")),
-            Some(_) => (waits.clone(), named(&waits)),
-        };
-        let (name, to) = (shown(self.at), listed(&target));
-        let text = format!("the move of {name} to replicas {to} waits for {whom}");
-        let well = led && troubles.is_empty();
-        let severity = if well { Severity::Notice } else { Severity::Degraded };
-        let mut cause = Cause::new(Kind::ReassignmentWaiting, severity, &about, text)
-            .aged(self.ages().moving.map(|since| since.age_ms(self.facts.now)));
-        if !led {
-            let copying = listed(&waits);
-            cause = cause.fact(format!("ISR {}; to be copied to: {copying}", listed(&isr)));
-        }
-        for trouble in &troubles {
-            cause = cause.fact(trouble.summary.clone()).facts(trouble.evidence.clone());
-        }
-        for id in &waits {
-            cause = cause.facts(followers::lag(self, *id));
-        }
-        let elects =
-            |id: &BrokerId| Some(*id) != leader && self.trouble(*id, Severity::Notice).is_none();
-        cause = if well {
-            cause.heals("the copies, when they have caught up")
-        } else if led {
-            cause.stays_until("that broker is back, or the move leads elsewhere")
-        } else if isr.iter().any(elects) {
-            cause.heals("the election of another leader; the copies then come from it")
-        } else {
-            cause.stays_until("a member of the ISR leads again")
-        };
-        for trouble in troubles {
-            cause.next.extend(trouble.next.into_iter().take(1));
-        }
-        Some(cause.next(
-            format!("barnabas topic set-replicas {} --cancel", self.at.topic),
-            "what was copied is deleted; the replicas stay where they were",
-        ))
+        cause.step(Step::new(command, cost).when(when))
     }
 
     pub(super) fn drained(&self, id: BrokerId) -> Option<Cause> {

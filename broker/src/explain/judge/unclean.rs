@@ -8,8 +8,8 @@
 use barnabas_proto::v1;
 use barnabas_types::BrokerId;
 
-use super::partition::{Look, stands};
-use crate::explain::cause::{Candidate, Cause, listed, shown};
+use super::partition::Look;
+use crate::explain::cause::{Candidate, Cause, Step, listed, shown};
 use crate::explain::facts::State;
 
 /// Live replicas among these, the one with the longest log first.
@@ -18,10 +18,8 @@ pub(super) fn candidates(look: &Look<'_>, of: &[BrokerId]) -> Vec<Candidate> {
     let last_led = look.partition.state.leader_epoch.0 - 1;
     // Also of those that cannot lead now.
     let assigned = &look.partition.assigned_replicas;
-    let known: Vec<(BrokerId, &v1::ReplicaHealth)> = assigned
-        .iter()
-        .filter_map(|id| Some((*id, look.facts.replica(*id, look.at).filter(|r| stands(r))?)))
-        .collect();
+    let known: Vec<(BrokerId, &v1::ReplicaHealth)> =
+        assigned.iter().filter_map(|id| Some((*id, look.facts.log(*id, look.at)?))).collect();
     let mut found = Vec::new();
     for (broker, own) in known.iter().filter(|(id, own)| of.contains(id) && !own.failed) {
         let draining = look.facts.image.brokers.get(broker).is_none_or(|b| b.draining);
@@ -77,7 +75,13 @@ pub(super) fn with_prices(
         };
         let command =
             format!("barnabas leader elect --unclean {} --to {}", shown(look.at), one.broker);
-        cause = cause.next(command, cost);
+        // What nobody sees now may be more.
+        let loses = away.is_empty().then_some(records);
+        let gone = match away {
+            [] => "if nothing else helps".to_owned(),
+            _ => format!("only if the log of broker {} is gone for good", listed(away)),
+        };
+        cause = cause.step(Step::new(command, cost).when(gone).loses(loses));
     }
     cause.candidates = candidates;
     cause

@@ -11,8 +11,8 @@ use barnabas_types::{ClusterDelta, FlushMode, Moving, Now, TopicPartition};
 
 use super::cause::{Cause, Kind, Severity, in_order, lasted, listed, quoted};
 use super::facts::{BrokerFacts, Listener, Reached};
-use super::judge::{self, Coordinated};
-use super::message;
+use super::judge::{self, Coordinated, Subject};
+use super::message::{self, Said};
 pub(super) use world::{World, at};
 use world::{broken, id, ids, out_of_isr, silent};
 
@@ -351,15 +351,17 @@ fn what_partitions_have_in_common_is_told_once() {
 #[test]
 fn a_cluster_tells_of_each_broker_and_of_what_coordinates_them() {
     let mut world = World::new(&[1, 2, 3], &[1, 2, 3]);
-    assert_eq!(in_order(judge::cluster(&world.facts())), []);
+    assert_eq!(in_order(judge::cluster(&world.facts(), Severity::WritesRefused)), []);
     world.health(3).directories[0].room = "low".to_owned();
     silent(&mut world, 1);
-    let kinds: Vec<Kind> =
-        in_order(judge::cluster(&world.facts())).iter().map(|cause| cause.kind).collect();
+    let kinds: Vec<Kind> = in_order(judge::cluster(&world.facts(), Severity::WritesRefused))
+        .iter()
+        .map(|cause| cause.kind)
+        .collect();
     assert_eq!(kinds, [Kind::NoController, Kind::BrokerSilent, Kind::DiskFull]);
     let of = |broker| judge::broker(&world.facts(), id(broker), Severity::Degraded);
     assert!(of(2).is_empty(), "{:?}", of(2));
-    let told = message::response(&world.facts(), "cluster".into(), String::new(), of(1), 0);
+    let told = message::response(&world.facts(), of_the_cluster(String::new()), of(1));
     assert_eq!(told.causes[0].name, "broker_silent");
     assert!(told.unanswered[0].contains("did not answer within 1.5 s"), "{told:?}");
 }
@@ -389,9 +391,9 @@ fn a_group_has_causes_of_its_own_and_those_of_its_partitions() {
     let mut began = World::new(&[1, 2, 3], &[1, 2, 3]);
     began.replica(1).log_start = 60;
     let kinds = judged(&began, Some(&offsets), Some(stable("Empty", 59)));
-    assert_eq!(kinds, [Kind::OffsetOutOfRange]);
-    assert_eq!(judged(&began, Some(&offsets), Some(stable("Empty", 60))), []);
-    let kinds = judged(&began, Some(&offsets), Some(stable("Empty", 101)));
+    assert_eq!(kinds, [Kind::OffsetOutOfRange, Kind::NoMembers]);
+    assert_eq!(judged(&began, Some(&offsets), Some(stable("Stable", 60))), []);
+    let kinds = judged(&began, Some(&offsets), Some(stable("Stable", 101)));
     assert_eq!(kinds, [Kind::OffsetOutOfRange]);
     let mut dead = World::new(&[1, 2, 3], &[1, 2, 3]);
     dead.dead(1).dead(2).leaderless(&[1, 2]);
@@ -406,10 +408,22 @@ fn every_kind_is_named_once_and_told_of_somewhere() {
     assert_eq!(names.len(), Kind::ALL.len());
     let told: BTreeSet<Kind> =
         PARTITIONS.iter().flat_map(|(_, _, kinds)| kinds.iter().copied()).collect();
-    let of_groups = [Kind::CoordinatorUnavailable, Kind::GroupRebalancing, Kind::OffsetOutOfRange];
+    let of_groups = [
+        Kind::CoordinatorUnavailable,
+        Kind::GroupRebalancing,
+        Kind::OffsetOutOfRange,
+        Kind::NoMembers,
+        Kind::RecordsLost,
+    ];
     let missing: Vec<_> =
         Kind::ALL.iter().filter(|k| !told.contains(k) && !of_groups.contains(k)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What a message says of the cluster.
+pub(super) fn of_the_cluster(headline: String) -> Said {
+    let (name, state, facts) = (String::new(), String::new(), Vec::new());
+    Said { subject: Subject::Cluster, name, state, headline, facts, partitions_left_out: 0 }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use barnabas_types::{
 
 use crate::explain::Ages;
 use crate::explain::cause::{Cause, in_order};
-use crate::explain::facts::{BrokerFacts, Facts, Listener, Reached};
+use crate::explain::facts::{BrokerFacts, Facts, Listener, Process, Reached};
 use crate::explain::judge;
 use crate::testing::registered;
 
@@ -25,6 +25,8 @@ pub(in crate::explain) struct World {
     pub(in crate::explain) image: ClusterImage,
     pub(super) ages: Ages,
     pub(super) brokers: BTreeMap<BrokerId, BrokerFacts>,
+    /// Broker 1 has process 101 and `/etc/b1.yaml`, and so on.
+    pub(super) processes: BTreeMap<BrokerId, Process>,
 }
 
 pub(super) fn id(id: i32) -> BrokerId {
@@ -55,7 +57,12 @@ impl World {
             topics: BTreeMap::from([(at().topic, topic)]),
             ..ClusterImage::default()
         };
-        let mut world = Self { image, ages: Ages::default(), brokers: BTreeMap::new() };
+        let process = |broker: i32| {
+            let (pid, config_file) = (100 + broker.unsigned_abs(), format!("/etc/b{broker}.yaml"));
+            (id(broker), Process { epoch, pid, config_file })
+        };
+        let processes = (1..=3).map(process).collect();
+        let mut world = Self { image, ages: Ages::default(), brokers: BTreeMap::new(), processes };
         for broker in 1..=3 {
             let health = world.well(broker, replicas, isr);
             let found = BrokerFacts {
@@ -116,6 +123,7 @@ impl World {
             zookeeper_connected: true,
             controller_id: 1,
             controller_epoch: 2,
+            zookeeper_servers: "zk1:2181,zk2:2181".to_owned(),
             directories: vec![directory],
             replicas: vec![replica],
             links: leader.filter(|_| !leads).map(link).into_iter().collect(),
@@ -201,6 +209,9 @@ impl World {
             session_timeout_ms: 6_000,
             offsets_replication_factor: 3,
             brokers: self.brokers.clone(),
+            processes: self.processes.clone(),
+            gathered_ms: 40,
+            now_ms: 1_000_000,
         }
     }
 

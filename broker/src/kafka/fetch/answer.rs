@@ -1,6 +1,6 @@
 //! From what a fetch found to the bytes of its answer.
 
-use barnabas_types::{Condition, TopicName};
+use barnabas_types::Condition;
 use barnabas_wire::{FetchReply, FetchReplyPartition, FetchReplyTopic, Records};
 use bytes::Bytes;
 
@@ -38,10 +38,10 @@ impl Form {
         let readable = |topic: &Topic, reply: &FetchReplyPartition| {
             let Records::Segment { slot, .. } = reply.records else { return *reply };
             let Some(Err(error)) = ranges.get(slot) else { return *reply };
-            let (partition, topic) = (reply.index, topic.known_as(node));
-            let topic = topic.as_ref().map_or("", TopicName::as_str);
-            tracing::error!(target: "request", %topic, partition, %error, "a log cannot be read");
-            FetchReplyPartition::error(partition, error_code(&Condition::KafkaStorageError))
+            // Opened anew meanwhile, it lies on the same disk.
+            let told = topic.find(node, reply.index).map(|hosted| hosted.range_unreadable(error));
+            let condition = told.unwrap_or(Condition::KafkaStorageError);
+            FetchReplyPartition::error(reply.index, error_code(&condition))
         };
         let topics = found
             .topics
