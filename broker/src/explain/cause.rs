@@ -54,7 +54,7 @@ kinds! {
     NoController = "no_controller",
     /// A log, or the directory that it lies in, cannot be used.
     DirectoryFailed = "directory_failed",
-    /// A broker reads its logs again after an unclean stop.
+    /// A broker is starting, or reads its logs again after an unclean stop.
     Recovering = "recovering",
     /// No replica lives.
     AllReplicasDead = "all_isr_members_dead",

@@ -23,6 +23,8 @@ pub enum Reached {
         /// The kernel of the host, or something before it, took the connection.
         connected: bool,
     },
+    /// It has its port, and does not serve anybody yet; so does one of a version that tells nothing of itself.
+    Starting,
     /// Something else answered, or the connection broke.
     Failed(String),
     /// Where it is is not known.
@@ -104,6 +106,8 @@ pub enum State<'a> {
     Up(&'a v1::BrokerHealth),
     /// Neither registered, nor does it tell how it is.
     Down,
+    /// Its process has begun, and is not registered yet, or only as the one before it.
+    Starting,
     /// It answers and is not registered.
     Fenced(&'a v1::BrokerHealth),
     /// Registered, and all its ports refuse.
@@ -131,6 +135,7 @@ impl Facts {
         match &found.reached {
             Reached::Answered(health) if registered => State::Up(health),
             Reached::Answered(health) => State::Fenced(health),
+            Reached::Starting => State::Starting,
             _ if !registered => State::Down,
             Reached::Refused if found.listener == Listener::Refused => State::Suspected,
             _ => State::Silent,
@@ -202,6 +207,10 @@ impl Facts {
             Reached::Silent { connected: false } => {
                 format!("broker {broker}: no connection to {} within {max_s} s", found.admin)
             }
+            Reached::Starting => format!(
+                "broker {broker}: its admin port {} does not tell how it is: it is starting, or runs another version",
+                found.admin
+            ),
             Reached::Failed(why) => {
                 format!("broker {broker}: no answer from {}: {why}", found.admin)
             }

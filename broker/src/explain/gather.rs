@@ -142,15 +142,14 @@ pub(super) async fn health(
         let mut client = BrokerControlClient::new(channel)
             .max_decoding_message_size(barnabas_proto::PUSH_BYTES_MAX);
         let told = client.describe_health(request).await;
-        told.map(tonic::Response::into_inner).map_err(|status| match status.code() {
-            tonic::Code::Unimplemented => {
-                "it does not tell how it is: it is starting, or runs another version".to_owned()
-            }
-            code => format!("{} ({code:?})", status.message()),
-        })
+        match told {
+            Ok(told) => Ok(Reached::Answered(Box::new(told.into_inner()))),
+            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(Reached::Starting),
+            Err(status) => Err(format!("{} ({:?})", status.message(), status.code())),
+        }
     };
     match timeout_at(deadline, asked).await {
-        Ok(Ok(health)) => Reached::Answered(Box::new(health)),
+        Ok(Ok(reached)) => reached,
         Ok(Err(why)) => Reached::Failed(why),
         Err(_) => Reached::Silent { connected: true },
     }

@@ -304,6 +304,34 @@ async fn a_broken_invariant_fences_the_partition_and_leaves_nobody_waiting() {
 }
 
 #[tokio::test]
+async fn r38_a_disk_that_does_not_give_back_what_was_written_takes_the_replica_out_and_nothing_else_does()
+ {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1, 2]));
+    let (out, _client) = connection().await;
+    let waits = pending(&out, out.reserve(), 1);
+    produce(&node, &hosted, Acks::All, 0, Some(waits.clone()));
+    // Cut off meanwhile, or out of descriptors: no word of the disk.
+    for harmless in
+        [std::io::ErrorKind::UnexpectedEof.into(), std::io::Error::from_raw_os_error(24)]
+    {
+        assert_eq!(hosted.range_unreadable(&harmless), Condition::KafkaStorageError);
+        assert!(hosted.leads_in(LeaderEpoch(1)) && !waits.is_done());
+    }
+    let eio = std::io::Error::from_raw_os_error(5);
+    assert_eq!(hosted.range_unreadable(&eio), Condition::KafkaStorageError);
+    assert!(waits.is_done() && hosted.role() == Role::Idle, "nobody is left waiting");
+    assert_eq!(hosted.consumer_view(None), Err(Condition::KafkaStorageError));
+    // It is told once.
+    hosted.range_unreadable(&eio);
+    let failures = node.failed.taken().await;
+    let [(of, failure)] = &failures[..] else { panic!("{}", failures.len()) };
+    assert!(Arc::ptr_eq(of, &hosted) && failure.kind == FailureKind::Read, "{failure:?}");
+    assert_eq!((failure.os_error, failure.loss), (Some(5), None));
+}
+
+#[tokio::test]
 async fn a_close_waits_for_the_flush_that_is_under_way() {
     let (node, disk) = (node(), Disk::new());
     let hosted = disk.host(&node, tp("t", 0));

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_broker::config::BrokerConfig;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -146,11 +146,47 @@ impl Broker {
     /// # Errors
     /// The program is not there, or the system starts no process.
     pub fn start(&mut self) -> Outcome<()> {
+        let mut command = Command::new(program()?);
+        command.args(["broker", "--config"]).arg(self.config_file());
+        self.spawn(&mut command)
+    }
+
+    /// Does what somebody on its host is told to do: runs the line as it is printed. If it ends with the start of a broker, that is
+    /// this one from now on.
+    ///
+    /// # Errors
+    /// A command fails to run or to end in time, or the system starts no process.
+    pub async fn run_as_told(&mut self, line: &str) -> Outcome<()> {
+        let (before, starts) = match line.rsplit_once("; ") {
+            Some((before, last)) if last.starts_with("barnabas broker --config ") => {
+                (Some(before), Some(last))
+            }
+            _ if line.starts_with("barnabas broker --config ") => (None, Some(line)),
+            _ => (Some(line), None),
+        };
+        if let Some(line) = before {
+            let mut child = shell(line)?.stdin(Stdio::null()).spawn()?;
+            let began = Instant::now();
+            while child.try_wait()?.is_none() {
+                // A process that has ended is gone only when its parent has taken note.
+                self.runs();
+                if began.elapsed() > END_MAX {
+                    child.kill()?;
+                    return Err(format!("`{line}` did not end").into());
+                }
+                crate::wait::next_look().await;
+            }
+        }
+        match starts {
+            Some(line) => self.spawn(&mut shell(&format!("exec {line}"))?),
+            None => Ok(()),
+        }
+    }
+
+    fn spawn(&mut self, command: &mut Command) -> Outcome<()> {
         let roots = self.config.log_dirs.clone();
         let log = || File::options().create(true).append(true).open(self.file("log"));
-        let child = Command::new(program()?)
-            .args(["broker", "--config"])
-            .arg(self.config_file())
+        let child = command
             .envs(self.shim.iter().flat_map(|shim| shim.environment(&roots)))
             .stdin(Stdio::null())
             .stdout(log()?)
@@ -332,6 +368,31 @@ pub fn program() -> Outcome<PathBuf> {
         .ok_or_else(|| {
             "no binary `barnabas`: run `cargo build -p barnabas-broker`, or set BARNABAS_BIN".into()
         })
+}
+
+/// A shell that knows the binary under test as `barnabas`, for a line that was printed.
+fn shell(line: &str) -> Outcome<Command> {
+    let program = program()?;
+    let folder = program.parent().ok_or("a program without a folder")?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", format!("{}:{path}", folder.display()));
+    command.env_remove("BARNABAS_ADMIN");
+    Ok(command)
+}
+
+/// Runs a line to its end as it was printed, with the binary under test as `barnabas`.
+///
+/// # Errors
+/// There is no binary, or the line does not end in time.
+pub async fn run_line(line: &str) -> Outcome<Output> {
+    let mut command = shell(line)?;
+    command.stdin(Stdio::null());
+    let ended = tokio::task::spawn_blocking(move || command.output());
+    match tokio::time::timeout(END_MAX, ended).await {
+        Ok(output) => Ok(output??),
+        Err(_) => Err(format!("`{line}` did not end within {} s", END_MAX.as_secs()).into()),
+    }
 }
 
 /// Runs the binary under test to its end with these arguments.

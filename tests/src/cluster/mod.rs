@@ -21,7 +21,7 @@ use crate::wait::wait_for;
 use crate::znodes::{PartitionNode, Znodes};
 use crate::{Fault, Outcome};
 
-pub use broker::{Broker, program, run_program, usage};
+pub use broker::{Broker, program, run_line, run_program, usage};
 pub use proxied::Proxies;
 
 /// Longest wait for a cluster to form, to heal or to elect; generous, for machines that also compile.

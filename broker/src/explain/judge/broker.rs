@@ -61,6 +61,14 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                     .step(steps::start(facts, id)),
             }
         }
+        State::Starting => {
+            let text = format!("broker {id} is starting, and is not registered yet");
+            let again = Step::new(format!("barnabas explain broker {id}"), "nothing");
+            Cause::new(Kind::Recovering, severity, &[id], text)
+                .facts(told)
+                .heals("its registration; it then reads its logs, if its last stop was not clean")
+                .step(again.when("again: it goes on; if not, its own log says why"))
+        }
         State::Fenced(health) => {
             let zookeeper = match (health.zookeeper_connected, health.zookeeper_away_ms) {
                 (true, _) => format!("broker {id} has its connection to ZooKeeper"),

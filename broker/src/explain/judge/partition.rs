@@ -104,8 +104,8 @@ fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
             State::Up(_) | State::Fenced(_) if facts.replica(id, at).is_some_and(|r| r.hosted) => {
                 there.push(id);
             }
-            State::Down | State::Fenced(_) if missed_it(id) => there.push(id),
-            State::Down | State::Suspected | State::Silent => unknown.push(id),
+            State::Down | State::Starting | State::Fenced(_) if missed_it(id) => there.push(id),
+            State::Down | State::Starting | State::Suspected | State::Silent => unknown.push(id),
             State::Up(_) | State::NotAsked | State::Fenced(_) => {}
         }
     }
@@ -137,7 +137,7 @@ fn deleted(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
         .aged(Some(age))
         .heals("each broker deletes its files when it is registered and told of the cluster again");
     let cause = waiting.iter().fold(cause, |cause, id| match facts.state(*id) {
-        State::Up(_) | State::NotAsked => {
+        State::Up(_) | State::NotAsked | State::Starting => {
             let again = Step::new(format!("barnabas explain partition {}", shown(at)), "nothing");
             cause.step(again.when("again: it deletes them by itself"))
         }

@@ -2,7 +2,7 @@
 
 use barnabas_types::BrokerId;
 
-use crate::explain::cause::{Cause, Kind, listed};
+use crate::explain::cause::{Cause, Kind, named};
 use crate::explain::facts::{Facts, Listener, State};
 
 /// What was asked about.
@@ -24,18 +24,18 @@ pub fn ruled_out(facts: &Facts, subject: Subject, causes: &[Cause]) -> Vec<(Kind
     let answered: Vec<BrokerId> =
         facts.brokers.keys().copied().filter(|id| facts.health(*id).is_some()).collect();
     let all = answered.len() == facts.brokers.len();
-    let who = listed(&answered);
+    let who = named(&answered);
     let found = |kind: &Kind| causes.iter().any(|cause| cause.kind == *kind);
     let told = |kind: Kind| {
         Some(match kind {
-            Kind::ZooKeeperUnreachable => format!("brokers {who} are connected to ZooKeeper"),
+            Kind::ZooKeeperUnreachable => format!("connected to ZooKeeper: {who}"),
             Kind::NoController => {
                 let (id, epoch) = facts.image.controller?;
                 format!("broker {id} is the controller, in epoch {epoch}, and answers")
             }
-            Kind::DirectoryFailed => format!("no log directory or log of brokers {who} has failed"),
-            Kind::Recovering => format!("none of brokers {who} is reading its logs again"),
-            Kind::DiskFull => format!("the log directories of brokers {who} have room"),
+            Kind::DirectoryFailed => format!("no log directory and no log has failed on {who}"),
+            Kind::Recovering => format!("no logs are being read again on {who}"),
+            Kind::DiskFull => format!("the log directories have room on {who}"),
             Kind::DiskStalled => "no write to a leader's log is stuck".to_owned(),
             Kind::BrokerDown | Kind::BrokerFenced | Kind::BrokerSuspected | Kind::BrokerSilent => {
                 // Of one that does not answer something is told; whether something else holds is not known.
@@ -43,22 +43,22 @@ pub fn ruled_out(facts: &Facts, subject: Subject, causes: &[Cause]) -> Vec<(Kind
                     return None;
                 }
                 match kind {
-                    Kind::BrokerDown => format!("brokers {who} run"),
-                    Kind::BrokerFenced => format!("brokers {who} are registered"),
-                    Kind::BrokerSuspected => format!("the ports of brokers {who} take connections"),
-                    _ => format!("brokers {who} answer"),
+                    Kind::BrokerDown => format!("running: {who}"),
+                    Kind::BrokerFenced => format!("registered: {who}"),
+                    Kind::BrokerSuspected => format!("taking connections: {who}"),
+                    _ => format!("answering: {who}"),
                 }
             }
             Kind::ListenerUnreachable => {
                 let reached = facts.brokers.iter().filter(|(_, b)| b.listener == Listener::Answers);
                 let reached: Vec<BrokerId> = reached.map(|(id, _)| *id).collect();
-                format!("the advertised listeners of brokers {} answer", listed(&reached))
+                format!("the advertised listener answers of {}", named(&reached))
             }
-            Kind::LinkCut => format!("brokers {who} reach the leaders that they follow"),
+            Kind::LinkCut => format!("connected to the leaders that they follow: {who}"),
             Kind::Draining => {
                 let up = |id: &&BrokerId| matches!(facts.state(**id), State::Up(_));
                 let up: Vec<BrokerId> = answered.iter().filter(up).copied().collect();
-                format!("none of brokers {} is being emptied", listed(&up))
+                format!("not being emptied: {}", named(&up))
             }
             Kind::BelowMinIsr => {
                 "as many replicas are in the ISR as min.insync.replicas asks for".to_owned()

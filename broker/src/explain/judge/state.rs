@@ -27,7 +27,7 @@ pub fn state_of_partition(facts: &Facts, at: &TopicPartition, causes: &[Cause]) 
     }
 }
 
-/// `registered`, `draining`, `recovering`, `fenced`, `suspected`, `silent` or `dead`.
+/// `registered`, `draining`, `starting`, `recovering`, `fenced`, `suspected`, `silent` or `dead`.
 #[must_use]
 pub fn state_of_broker(facts: &Facts, id: BrokerId) -> &'static str {
     let draining = facts.image.brokers.get(&id).is_some_and(|broker| broker.draining);
@@ -35,6 +35,7 @@ pub fn state_of_broker(facts: &Facts, id: BrokerId) -> &'static str {
         State::Up(health) if health.status == "recovering" => "recovering",
         State::Up(_) | State::NotAsked if draining => "draining",
         State::Up(_) | State::NotAsked => "registered",
+        State::Starting => "starting",
         State::Fenced(_) => "fenced",
         State::Suspected => "suspected",
         State::Silent => "silent",

@@ -1,5 +1,6 @@
 //! One world for each cause, worlds with several, and one in which nothing is wrong.
 
+mod advice;
 mod claims;
 mod newcomer;
 mod world;
@@ -216,6 +217,25 @@ const PARTITIONS: &[(&str, Wrong, &[Kind])] = &[
             health.recovery = Some(v1::RecoveryProgress { opened: 1, of: 4, ..Default::default() });
         },
         &[Kind::Recovering, Kind::BrokerDown],
+    ),
+    (
+        "a broker is starting, the only member of the ISR: it is not to be started again",
+        |w| {
+            w.dead(1).leaderless(&[1]);
+            w.found(1).reached = Reached::Starting;
+            for broker in 2..=3 {
+                w.health(broker).controller_id = 2;
+            }
+        },
+        &[Kind::Recovering],
+    ),
+    (
+        "a broker is starting within the session of its last life",
+        |w| {
+            w.found(2).reached = Reached::Starting;
+            out_of_isr(w, 2);
+        },
+        &[Kind::Recovering],
     ),
     (
         "too few replicas for acks=all, since a broker is dead",
