@@ -9,6 +9,7 @@ pub mod flush;
 pub mod follower;
 pub mod group;
 pub mod health;
+pub mod http;
 pub mod journal;
 mod kafka;
 pub mod ledger;

@@ -120,7 +120,13 @@ const BROKER: &[Row] = &[
         "http.listener",
         "host:port",
         "127.0.0.1:9292",
-        "where health (/health/live, /health/ready) is served",
+        "where health (/health/live, /health/ready) and the operator's page (/) are served",
+    ),
+    (
+        "http.allowed.hosts",
+        "a list of host names",
+        "",
+        "names by which http.listener may be asked besides its addresses, localhost and the listeners' hosts; others are refused",
     ),
     (
         "security.allow.insecure",

@@ -52,8 +52,10 @@ pub struct BrokerConfig {
     pub admin_listener: HostPort,
     /// `advertised.admin.listener`: what other brokers are told.
     pub advertised_admin_listener: HostPort,
-    /// `http.listener`: where health is served.
+    /// `http.listener`: where health and the operator's page are served.
     pub http_listener: HostPort,
+    /// `http.allowed.hosts`: names under which it is asked, besides those of the listeners.
+    pub http_allowed_hosts: Vec<String>,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `num.partitions`.
@@ -158,6 +160,7 @@ impl BrokerConfig {
                 &admin_listener,
             )?,
             http_listener: s.address("http.listener")?,
+            http_allowed_hosts: host_names(&s)?,
             rack: s.text("broker.rack")?,
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,
@@ -196,6 +199,19 @@ impl BrokerConfig {
         check_times(&s, &config)?;
         Ok(config)
     }
+}
+
+/// A list of names without ports.
+fn host_names(s: &Settings) -> Result<Vec<String>, ConfigError> {
+    const KEY: &str = "http.allowed.hosts";
+    let given = s.raw(KEY)?.unwrap_or_default();
+    let names = given.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let one = |name: &str| match name.chars().all(legal) {
+        true => Ok(name.to_owned()),
+        false => Err(s.bad(KEY)),
+    };
+    names.map(one).collect()
 }
 
 fn rebalance(s: &Settings) -> Result<Option<Rebalance>, ConfigError> {

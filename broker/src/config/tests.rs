@@ -48,7 +48,7 @@ fn every_key_is_read() {
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
          replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
          replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
-         socket.request.max.bytes: 6000\nhttp.listener: h:5\nlog.dir.reserve.bytes: 7000\n\
+         socket.request.max.bytes: 6000\nhttp.listener: h:5\nhttp.allowed.hosts: [a.example, b]\nlog.dir.reserve.bytes: 7000\n\
          num.recovery.threads.per.data.dir: 3\nlog.retention.check.interval.ms: 8\nlog.cleaner.enable: false\n\
          log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
          log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n\
@@ -76,6 +76,7 @@ fn every_key_is_read() {
             admin_listener: HostPort::parse("10.0.0.1:3").unwrap(),
             advertised_admin_listener: HostPort::parse("h:4").unwrap(),
             http_listener: HostPort::parse("h:5").unwrap(),
+            http_allowed_hosts: vec!["a.example".into(), "b".into()],
             rack: Some("r1".into()),
             num_partitions: 3,
             default_replication_factor: 2,
@@ -262,6 +263,7 @@ fn binds_beyond_loopback_need_the_named_opt_in() {
     refused("admin.listener: 10.1.2.3:1", &["`security.allow.insecure: [GRPC]`"]);
     refused(&format!("{open}\nsecurity.allow.insecure: [GRPC]"), &["[PLAINTEXT]"]);
     refused("http.listener: 10.1.2.3:1", &["see the state", "`security.allow.insecure: [HTTP]`"]);
+    refused("http.allowed.hosts: \"a, b:9\"", &["line 4", "a list of host names"]);
     refused("security.allow.insecure: ALL", &["a list of PLAINTEXT, GRPC and HTTP"]);
     assert!(parse(&format!("{LEAST}{open}\nsecurity.allow.insecure: [PLAINTEXT]\n")).is_ok());
     let all = "listeners: PLAINTEXT://0.0.0.0:9092\nsecurity.allow.insecure: [PLAINTEXT]";

@@ -32,7 +32,8 @@ use crate::control::{
     TailMark,
 };
 use crate::explain::{Contact, Explainer};
-use crate::health::{self, Health};
+use crate::health::Health;
+use crate::http::{self, Hosts, Site};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
 use crate::partition::{Aftermath, Flush, Outward};
@@ -121,7 +122,8 @@ async fn life(
     let (starting, grpc) = SaysStarting::at(grpc, &says).map_err(StartError::Runtime)?;
     let locked = Locked::lock(&config.log_dirs)?;
     let health = Health::new(config.broker_id, config.storage.reserve_bytes);
-    tokio::spawn(health::serve(health.clone(), http));
+    let site = Site::new(Hosts::of(config), health.clone());
+    tokio::spawn(http::serve(site, http));
     let opened = match barnabas_controller::open(zookeeper(config, &locked)).await {
         Ok(opened) => opened,
         Err(error) => {
