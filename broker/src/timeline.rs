@@ -74,9 +74,14 @@ impl FailoverHistory for Timeline {
     }
 }
 
-/// Puts what the controller service of this process records into the journal, until that ends.
-pub async fn keep(journal: Arc<Journal>, mut records: mpsc::Receiver<v1::Failover>) {
+/// Puts what the controller service of this process records into the journal, until that ends. `told` hears of it too.
+pub async fn keep(
+    journal: Arc<Journal>,
+    mut records: mpsc::Receiver<v1::Failover>,
+    told: impl Fn(&v1::Failover),
+) {
     while let Some(record) = records.recv().await {
+        told(&record);
         journal.add(Kind::Failover, failover_json(&record));
     }
 }
@@ -137,7 +142,7 @@ mod tests {
         let journal = Arc::new(Journal::default());
         let thread = journal.start(disk.storage.clone(), me).unwrap();
         let (term, records) = mpsc::channel(4);
-        let kept = tokio::spawn(keep(journal.clone(), records));
+        let kept = tokio::spawn(keep(journal.clone(), records, |_| ()));
         for id in ["1-1", "1-2", "1-3"] {
             term.send(failover(id, 1, 0)).await.unwrap();
         }

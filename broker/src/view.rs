@@ -15,6 +15,7 @@ use barnabas_types::{
 use crate::clock::Clock;
 use crate::config::{Shown, Source, values};
 use crate::explain::Ages;
+use crate::metrics::LedChanges;
 
 /// The newest image. Written by the control agent alone, read by everybody.
 pub struct View {
@@ -26,6 +27,8 @@ pub struct View {
     changes: watch::Sender<u64>,
     clock: Clock,
     ages: Mutex<Ages>,
+    /// What became of the partitions that this broker leads.
+    pub led: LedChanges,
 }
 
 /// The image, and what is looked up in it on every request.
@@ -89,6 +92,7 @@ impl View {
             changes: watch::Sender::new(0),
             clock: Clock::start(),
             ages: Mutex::default(),
+            led: LedChanges::default(),
         }
     }
 
@@ -117,6 +121,7 @@ impl View {
             &image,
             (delta, &gone),
         );
+        self.led.note(self.me, &before, delta);
         let ids =
             image.topics.iter().map(|(name, topic)| (topic.incarnation.topic_id, name.clone()));
         let known = Known { names: Arc::new(ids.collect()), image: Arc::new(image) };

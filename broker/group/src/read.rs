@@ -103,6 +103,12 @@ impl Groups {
         })
     }
 
+    /// All groups, by id, with their states and numbers of members.
+    pub fn sizes(&self) -> impl Iterator<Item = (&Arc<str>, GroupState, usize)> {
+        let groups = self.table.groups.values();
+        groups.map(|group| (&group.id, group.state(), group.roster.members.len()))
+    }
+
     /// A group; `None` if there is none (for DescribeGroups: `Dead`).
     #[must_use]
     pub fn describe(&self, group: &str) -> Option<Described> {

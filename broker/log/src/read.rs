@@ -201,6 +201,22 @@ impl Log {
         Ok(within.len as u64 + behind.sum::<u64>())
     }
 
+    /// Bytes that are not flushed. Waits for no disk: where the place is not in memory, all of the segment counts.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        let from = Offset(self.flushed.max(self.log_start));
+        if from.0 >= self.log_end {
+            return 0;
+        }
+        let looked = self.look(from, self.log_end(), usize::MAX, Wait::Never);
+        let (within, from) = match looked {
+            Ok(Looked::Found(Some(range))) => (range.len as u64, range.end.0),
+            _ => (0, from.0),
+        };
+        let behind = self.segments.iter().filter(|s| s.end > from).map(|s| s.size);
+        within + behind.sum::<u64>()
+    }
+
     /// As [`Log::read`], from one segment; the outer `None` if it has nothing from `from` on.
     fn read_in(
         &self,

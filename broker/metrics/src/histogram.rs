@@ -80,7 +80,12 @@ impl Counts {
     /// How many observations are at most 2^`power`; exact for powers from 0 to 26.
     #[must_use]
     pub fn at_most(&self, power: u32) -> u64 {
-        self.buckets.iter().enumerate().filter(|(i, _)| end_of(*i) <= 1 << power).map(|(_, n)| n).sum()
+        self.buckets
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| end_of(*i) <= 1 << power)
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// The value below which a share `quantile` (0 to 1) of the observations lies, as far as the buckets tell; `None` without any.

@@ -120,7 +120,7 @@ const BROKER: &[Row] = &[
         "http.listener",
         "host:port",
         "127.0.0.1:9292",
-        "where health (/health/live, /health/ready) and the operator's page (/) are served",
+        "where health (/health/live, /health/ready), metrics (/metrics) and the operator's page (/) are served",
     ),
     (
         "http.allowed.hosts",
@@ -133,6 +133,12 @@ const BROKER: &[Row] = &[
         "a list of PLAINTEXT, GRPC and HTTP",
         "",
         "listeners without authentication that may bind beyond loopback",
+    ),
+    (
+        "metrics.labels",
+        "partition, topic or none",
+        "partition",
+        "finest label of what /metrics serves; topic: sums of topics, none: neither topics nor groups",
     ),
     ("broker.rack", "a name", "", "rack of this broker; replicas are spread over racks"),
     (

@@ -21,6 +21,7 @@ use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
 
 use crate::connection::ConnectionLimits;
+use crate::metrics::Detail;
 pub use address::{HostPort, ZooKeeperConnect};
 pub use error::ConfigError;
 pub use groups::GroupConfig;
@@ -56,6 +57,8 @@ pub struct BrokerConfig {
     pub http_listener: HostPort,
     /// `http.allowed.hosts`: names under which it is asked, besides those of the listeners.
     pub http_allowed_hosts: Vec<String>,
+    /// `metrics.labels`.
+    pub metrics_labels: Detail,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `num.partitions`.
@@ -161,6 +164,8 @@ impl BrokerConfig {
             )?,
             http_listener: s.address("http.listener")?,
             http_allowed_hosts: host_names(&s)?,
+            metrics_labels: Detail::parse(&s.required("metrics.labels")?)
+                .ok_or_else(|| s.bad("metrics.labels"))?,
             rack: s.text("broker.rack")?,
             num_partitions: s.number("num.partitions", 1, 100_000)?,
             default_replication_factor: s.number("default.replication.factor", 1, 1_000)?,

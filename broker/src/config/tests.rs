@@ -44,7 +44,7 @@ fn every_key_is_read() {
         "broker.id: 7\nlog.dirs: /x\nzookeeper.connect: a:1,b:2/root\nzookeeper.session.timeout.ms: 3000\n\
          zookeeper.connection.timeout.ms: 4000\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
          admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC, HTTP]\n\
-         broker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nauto.create.topics.enable: false\nmin.insync.replicas: 2\n\
+         metrics.labels: topic\nbroker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nauto.create.topics.enable: false\nmin.insync.replicas: 2\n\
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
          replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
          replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
@@ -77,6 +77,7 @@ fn every_key_is_read() {
             advertised_admin_listener: HostPort::parse("h:4").unwrap(),
             http_listener: HostPort::parse("h:5").unwrap(),
             http_allowed_hosts: vec!["a.example".into(), "b".into()],
+            metrics_labels: Detail::Topic,
             rack: Some("r1".into()),
             num_partitions: 3,
             default_replication_factor: 2,

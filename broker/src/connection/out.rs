@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use barnabas_wire::ApiKey;
 use bytes::{Buf as _, Bytes};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
@@ -20,6 +22,7 @@ use tokio::sync::Notify;
 
 use super::budget::Budget;
 use super::piece::Piece;
+use crate::metrics::Requests;
 
 /// Most segments handed to one vectored write.
 const SEGMENTS_PER_WRITE_MAX: usize = 64;
@@ -57,6 +60,9 @@ struct State {
     wakes_when_clear: bool,
     /// No further request may begin before this slot is finished.
     barrier: Option<Slot>,
+    /// Of each of `slots`: what was asked, and when; taken once it is answered.
+    asked: VecDeque<Option<(ApiKey, Instant)>>,
+    requests: Option<Arc<Requests>>,
 }
 
 /// Requests in flight on one connection; beyond it the socket is not read.
@@ -84,6 +90,7 @@ impl State {
     fn close(&mut self) {
         self.stream = None;
         self.slots = VecDeque::new();
+        self.asked = VecDeque::new();
         self.unsent = VecDeque::new();
         (self.unsent_bytes, self.held_bytes) = (0, 0);
         self.less_memory(self.memory_bytes);
@@ -140,12 +147,16 @@ impl Out {
     /// The answers of the connection `stream`.
     #[must_use]
     pub fn new(stream: Arc<TcpStream>) -> Self {
-        Self::counted(stream, None)
+        Self::counted(stream, None, None)
     }
 
-    /// As [`Out::new`]; what the answers hold in memory is counted in `budget`.
+    /// As [`Out::new`]; what the answers hold in memory is counted in `budget`, and how long they took in `requests`.
     #[must_use]
-    pub fn counted(stream: Arc<TcpStream>, budget: Option<Arc<Budget>>) -> Self {
+    pub fn counted(
+        stream: Arc<TcpStream>,
+        budget: Option<Arc<Budget>>,
+        requests: Option<Arc<Requests>>,
+    ) -> Self {
         let state = State {
             stream: Some(stream),
             head: 0,
@@ -158,6 +169,8 @@ impl Out {
             paused: false,
             wakes_when_clear: false,
             barrier: None,
+            asked: VecDeque::new(),
+            requests,
         };
         Self { wake: Notify::new(), state: Mutex::new(state) }
     }
@@ -175,9 +188,19 @@ impl Out {
 
     /// Reserves the next answer.
     pub fn reserve(&self) -> Slot {
+        self.reserve_next(None)
+    }
+
+    /// [`Out::reserve`] for a request that came just now; how long it takes is counted.
+    pub fn reserve_for(&self, key: ApiKey) -> Slot {
+        self.reserve_next(Some((key, Instant::now())))
+    }
+
+    fn reserve_next(&self, asked: Option<(ApiKey, Instant)>) -> Slot {
         let mut state = self.lock();
         let slot = state.head + state.slots.len() as u64;
         state.slots.push_back(None);
+        state.asked.push_back(asked);
         Slot(slot)
     }
 
@@ -204,6 +227,10 @@ impl Out {
             *place = Some(answer);
             state.held_bytes += bytes;
             state.more_memory(in_memory);
+            let asked = index.and_then(|i| state.asked.get_mut(i)).and_then(Option::take);
+            if let (Some((key, at)), Some(requests)) = (asked, &state.requests) {
+                requests.answered(key, at.elapsed());
+            }
         }
     }
 
@@ -227,6 +254,7 @@ impl Out {
         while let Some(Some(_)) = state.slots.front() {
             if let Some(Some(answer)) = state.slots.pop_front() {
                 state.head += 1;
+                state.asked.pop_front();
                 for piece in answer {
                     state.held_bytes -= piece.len();
                     state.unsent_bytes += piece.len();
@@ -241,6 +269,7 @@ impl Out {
         if !state.is_busy() {
             // What a burst needed is given back.
             state.slots.shrink_to(IN_FLIGHT_MAX);
+            state.asked.shrink_to(IN_FLIGHT_MAX);
             state.unsent.shrink_to(IN_FLIGHT_MAX);
             if std::mem::take(&mut state.wakes_when_clear) {
                 self.wake.notify_one();

@@ -155,7 +155,7 @@ async fn ranges_of_files_are_sent_in_their_places_whatever_the_socket_takes_at_o
     const BYTES: usize = 24 << 20;
     let (server, client) = pair().await;
     let budget = Arc::new(Budget::new(1 << 20));
-    let out = Arc::new(Out::counted(server.clone(), Some(budget.clone())));
+    let out = Arc::new(Out::counted(server.clone(), Some(budget.clone()), None));
     let (file, _temp) = range(BYTES);
     let slot = out.reserve();
     let (head, tail) = (Bytes::from_static(b"head"), Bytes::from_static(b"tail"));
@@ -193,7 +193,7 @@ async fn what_is_not_sent_when_the_connection_ends_is_given_back() {
     let budget = Arc::new(Budget::new(1 << 20));
     for close in [true, false] {
         let (server, _client) = pair().await;
-        let out = Out::counted(server, Some(budget.clone()));
+        let out = Out::counted(server, Some(budget.clone()), None);
         let slots = [out.reserve(), out.reserve(), out.reserve()];
         out.complete(slots[0], vec![Bytes::from(vec![0; 16 << 20])]);
         out.complete(slots[2], vec![Bytes::from(vec![0; 1 << 20])]);

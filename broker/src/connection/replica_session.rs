@@ -520,6 +520,7 @@ impl Entry {
         if records.len > 0 && !hosted.leads_in(position.leader_epoch) {
             return refused(&Condition::NotLeaderOrFollower);
         }
+        hosted.traffic.copied_out(records.len as u64);
         self.high_watermark_sent = high_watermark;
         self.log_start_sent = log_start;
         if calls {

@@ -82,7 +82,8 @@ pub(super) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let stream = Arc::new(stream);
-    let out = Arc::new(Out::counted(stream.clone(), Some(node.budget.clone())));
+    let (budget, requests) = (node.budget.clone(), node.figures.requests.clone());
+    let out = Arc::new(Out::counted(stream.clone(), Some(budget), Some(requests)));
     place.lives(&out);
     let impatience = place.is_on_probation().then(|| Instant::now() + PROBATION);
     let limits = FrameLimits {
@@ -284,7 +285,7 @@ impl Connection {
         request: Request,
         flush: &mut Flush,
     ) -> Result<(), String> {
-        let slot = self.out.reserve();
+        let slot = self.out.reserve_for(frame.key);
         let context = RequestContext {
             node: &self.node,
             out: &self.out,

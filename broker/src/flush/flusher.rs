@@ -5,8 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Instant;
 
 use barnabas_log::{Disk, DiskFile, FlushPlan, LogDir, LogError, LogStartCheckpoint};
+use barnabas_metrics::Histogram;
 use barnabas_types::{Now, Offset};
 
 use super::queue::{Queue, Starts, THREADS, Turn, Work};
@@ -37,6 +39,8 @@ struct Counts {
     partitions: AtomicU64,
     groups: AtomicU64,
     failed: AtomicU64,
+    took: Histogram,
+    sizes: Histogram,
 }
 
 /// What a directory's threads have done since the start.
@@ -99,12 +103,20 @@ impl Flusher {
     /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> FlushCounts {
-        let Counts { partitions, groups, failed } = &self.shared.counts;
+        let Counts { partitions, groups, failed, .. } = &self.shared.counts;
         FlushCounts {
             partitions: partitions.load(Ordering::Relaxed),
             groups: groups.load(Ordering::Relaxed),
             failed: failed.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Flusher {
+    /// How long syncs took, in microseconds, and how many partitions each made durable.
+    #[must_use]
+    pub fn histograms(&self) -> (barnabas_metrics::Counts, barnabas_metrics::Counts) {
+        (self.shared.counts.took.counts(), self.shared.counts.sizes.counts())
     }
 }
 
@@ -148,7 +160,9 @@ impl Shared {
     fn one(&self, hosted: &Arc<Hosted>, turn: Turn<'_>, outward: &dyn Outward) {
         let mut after = Aftermath::default();
         if let Some(plan) = hosted.begin_flush(outward.now(), &mut after) {
+            let begun = Instant::now();
             let result = plan.run();
+            self.synced(begun, 1);
             self.end(hosted, &plan, result, outward, &mut after);
         }
         drop(turn);
@@ -163,7 +177,9 @@ impl Shared {
             begun.push((hosted, plan, after));
         }
         // It covers names as well as data.
+        let at = Instant::now();
         let synced = self.disk.sync_filesystem(&self.anchor);
+        self.synced(at, begun.iter().filter(|(_, plan, _)| plan.is_some()).count());
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         for (hosted, plan, after) in &mut begun {
             if let Some(plan) = plan {
@@ -176,6 +192,12 @@ impl Shared {
         for (hosted, _, after) in begun {
             after.settle(hosted, outward, &mut Flush::default());
         }
+    }
+
+    fn synced(&self, begun: Instant, partitions: usize) {
+        let Counts { took, sizes, .. } = &self.counts;
+        took.observe(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+        sizes.observe(partitions as u64);
     }
 
     /// One checkpoint for all that were ordered; those that come meanwhile are in the next one.

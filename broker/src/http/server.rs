@@ -86,7 +86,14 @@ mod tests {
     use super::*;
     use crate::health::Health;
     use crate::http::Hosts;
+    use crate::metrics::{Detail, Metrics};
     use crate::testing::ME;
+
+    fn site() -> Arc<Site> {
+        let health = Health::new(ME, 7);
+        let metrics = Metrics::new(ME, Detail::Partition, health.clone());
+        Site::new(Hosts::default(), health, metrics)
+    }
 
     async fn ask(address: std::net::SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -101,7 +108,7 @@ mod tests {
     async fn what_is_asked_well_is_answered_and_the_rest_is_refused_in_order() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let site = Site::new(Hosts::default(), Health::new(ME, 7));
+        let site = site();
         let server = tokio::spawn(serve(site, listener));
         let get = |path: &str, host: &str| {
             format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
@@ -110,6 +117,7 @@ mod tests {
             (get("/health/live", "127.0.0.1:9292"), 200, r#""status":"live""#),
             (get("/health/ready", "localhost"), 503, r#""status":"registering""#),
             (get("/health/ready", "[::1]:9292"), 503, r#""broker_id":1"#),
+            (get("/metrics", "localhost"), 200, "kafka_server_kafkaserver_brokerstate 1\n"),
             (get("/nowhere", "localhost"), 404, "/health/ready"),
             (get("/health/live", "evil.example"), 421, "http.allowed.hosts"),
             ("GET /health/live HTTP/1.0\r\n\r\n".to_owned(), 200, "live"),
@@ -136,7 +144,7 @@ mod tests {
     async fn a_connection_takes_several_requests() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(Site::new(Hosts::default(), Health::new(ME, 7)), listener));
+        let server = tokio::spawn(serve(site(), listener));
         let one = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let last = "GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let said = ask(address, &format!("{one}{last}")).await;

@@ -102,6 +102,7 @@ pub(super) fn handle(
                 Ok(hosted) => waits.push(hosted),
                 Err(condition) => {
                     failed = true;
+                    refused_here(context.node, &at, refused.is_ok());
                     // With acks=0 nothing may be written: the client reads no answer.
                     if request.acks != 0
                         && let Some(out) = pending.finish(index, Err(condition))
@@ -176,6 +177,7 @@ impl Place<'_> {
         flush: &mut Flush,
     ) -> Result<Arc<Hosted>, Condition> {
         let hosted = find(node, self.name, self.partition)?;
+        hosted.traffic.produce_asked();
         if hosted.topic_partition.topic.is_internal() {
             let name = self.name;
             let text =
@@ -232,6 +234,17 @@ impl Place<'_> {
         let _ = self.beside.refused.set(refused);
         told.condition()
     }
+}
+
+/// Counts a produce that came to nothing here; `tried`: its partition was looked for, and has counted it if it is here.
+fn refused_here(node: &Node, at: &Place<'_>, tried: bool) {
+    let hosted = node.partitions.get(at.name, at.partition);
+    let counted = tried && hosted.is_some();
+    let traffic = hosted.as_ref().map_or(&node.figures.strays, |hosted| &hosted.traffic);
+    if !counted {
+        traffic.produce_asked();
+    }
+    traffic.produce_failed();
 }
 
 /// The replica here, or why there is none.

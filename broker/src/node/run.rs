@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use barnabas_controller::zookeeper::Servers;
 use barnabas_controller::{
     AdminService, BrokerNode, ClusterView as _, Config, ControllerClient, ControllerControlService,
     Defaults, Membership, Running, Served,
@@ -36,6 +37,7 @@ use crate::health::Health;
 use crate::http::{self, Hosts, Site};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
+use crate::metrics::Metrics;
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Cleanup, Locked, Owner};
 use crate::timeline::{self, Timeline};
@@ -122,9 +124,15 @@ async fn life(
     let (starting, grpc) = SaysStarting::at(grpc, &says).map_err(StartError::Runtime)?;
     let locked = Locked::lock(&config.log_dirs)?;
     let health = Health::new(config.broker_id, config.storage.reserve_bytes);
-    let site = Site::new(Hosts::of(config), health.clone());
+    let metrics = Metrics::new(config.broker_id, config.metrics_labels, health.clone());
+    let site = Site::new(Hosts::of(config), health.clone(), metrics.clone());
     tokio::spawn(http::serve(site, http));
-    let opened = match barnabas_controller::open(zookeeper(config, &locked)).await {
+    let servers = Servers::new(
+        &config.zookeeper_connect.to_string(),
+        Duration::from_millis(config.zookeeper_session_timeout_ms),
+    );
+    let servers = servers.observed(metrics.zookeeper.clone());
+    let opened = match barnabas_controller::open_with(zookeeper(config, &locked), servers).await {
         Ok(opened) => opened,
         Err(error) => {
             locked.abandon();
@@ -189,6 +197,7 @@ async fn life(
     let origin = Origin { broker: config.broker_id, directory: start.journal_id };
     node.journal.start(storage.clone(), origin).map_err(StartError::Runtime)?;
     storage.tells_losses_to(&node.journal);
+    metrics.registered(&node, &storage, &flushers);
     let agent = Agent::start(node.clone(), storage.clone(), flushers, tail_lost);
     health.registered(&node, &storage);
     let cleanup = Cleanup::start(&node, &storage, &config.storage).map_err(StartError::Runtime)?;
@@ -197,9 +206,11 @@ async fn life(
     }
     let history = Arc::new(Timeline::default());
     tokio::spawn(history.clone().run(node.journal.clone()));
-    let kept = running
-        .take_failovers()
-        .map(|records| tokio::spawn(timeline::keep(node.journal.clone(), records)));
+    let kept = running.take_failovers().map(|records| {
+        let counted = metrics.clone();
+        let told = move |record: &_| counted.failovers.told(record);
+        tokio::spawn(timeline::keep(node.journal.clone(), records, told))
+    });
     let explainer = Explainer::new(node.clone(), storage.clone(), health.clone());
     let admin = AdminService::server(
         running.controller.clone(),

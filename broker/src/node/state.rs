@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use barnabas_controller::{ControllerClient, Membership};
+use barnabas_log::LossCause;
 use barnabas_replica::{IsrProposal, Role};
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
 use tokio::sync::{Semaphore, watch};
@@ -19,6 +20,7 @@ use crate::follower::{Followers, Pace};
 use crate::group::Coordinators;
 use crate::journal::Journal;
 use crate::kafka::FetchSessions;
+use crate::metrics::NodeFigures;
 use crate::partition::{Hosted, LogFailure, Outward, PartitionTable};
 use crate::storage::{Directory, Lost};
 use crate::view::View;
@@ -109,6 +111,8 @@ pub struct Node {
     pub pulse: Pulse,
     /// Since when ZooKeeper or a controller has been away.
     pub contact: Contact,
+    /// What is counted for no partition.
+    pub figures: NodeFigures,
     clock: Clock,
 }
 
@@ -153,6 +157,7 @@ impl Node {
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
             contact: Contact::default(),
+            figures: NodeFigures::default(),
             pulse: Pulse::new(parts.options.session_timeout_ms, clock.now()),
             options: parts.options,
             view: parts.view,
@@ -213,6 +218,9 @@ impl Outward for Node {
     }
 
     fn records_lost(&self, lost: &Lost) {
+        if lost.loss.cause == LossCause::UncleanElection {
+            self.figures.elected_uncleanly();
+        }
         lost.tell(&self.journal);
     }
 }

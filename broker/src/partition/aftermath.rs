@@ -99,6 +99,9 @@ impl Aftermath {
             partition.flusher.look_at(at, partition);
         }
         for (pending, index, result) in self.finished {
+            if result.is_err() {
+                partition.traffic.produce_failed();
+            }
             if let Some(out) = pending.finish(index, result) {
                 flush.add(out);
             }

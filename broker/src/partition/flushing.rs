@@ -76,6 +76,11 @@ impl Flushing {
         self.sealed = true;
     }
 
+    /// Since when the oldest unflushed record has been so.
+    pub(super) fn unflushed_since(&self) -> Option<Now> {
+        self.covered_since.or(self.since)
+    }
+
     fn bound(&self) -> FlushBound {
         FlushBound { unflushed_max: self.messages, answered_to: self.answered_to }
     }
@@ -286,7 +291,7 @@ impl Hosted {
     pub fn unflushed(&self, now: Now) -> (u64, u64) {
         let inner = self.lock();
         let records = inner.log.log_end().0 - inner.log.flushed().0;
-        let since = inner.flushing.covered_since.or(inner.flushing.since);
+        let since = inner.flushing.unflushed_since();
         let age_ms = since.map_or(0, |since| now.since_ms(since));
         (u64::try_from(records).unwrap_or(0), age_ms)
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockRes
 use std::time::Duration;
 
 use barnabas_log::{Admission, BatchHeader, Fetched, Log, LogConfig, LogError, ProduceRules};
+use barnabas_metrics::Traffic;
 use barnabas_replica::{
     ConsumerView, Event, FetchAnswer, FetchPosition, FetchReply, FollowerFetch, Produce,
     ProduceGap, ProposalOutcome, Replica, ReplicaReport, Role, StatePush, WaiterId,
@@ -43,6 +44,8 @@ pub struct Hosted {
     pub(super) flusher: Arc<Flusher>,
     /// Where its log lies.
     pub directory: Arc<Directory>,
+    /// What it has carried.
+    pub traffic: Traffic,
     inner: Mutex<Inner>,
     /// How often its lock was taken: whoever finds it taken all the time knows by this whether it is the same one who has it.
     turns: AtomicU64,
@@ -95,6 +98,7 @@ impl Hosted {
             incarnation,
             flusher,
             directory,
+            traffic: Traffic::default(),
             inner: Mutex::new(Inner {
                 replica,
                 log,

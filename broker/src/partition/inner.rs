@@ -159,6 +159,7 @@ impl Inner {
             self.failed(hosted, now, None, &error, after);
         }
         if let Some(order) = effects.append {
+            let of_producer = matches!(input, Input::Produced(_));
             let done = match &mut input {
                 Input::Produced(records) => {
                     self.log.append(records, order.base_offset, order.leader_epoch).map(Some)
@@ -173,6 +174,12 @@ impl Inner {
                 Ok(appended) => {
                     if let Some(appended) = appended {
                         hosted.directory.appended(appended.bytes);
+                        let messages = self.log.log_end().0.saturating_sub(order.base_offset.0);
+                        if of_producer {
+                            hosted.traffic.produced(messages.unsigned_abs(), appended.bytes);
+                        } else {
+                            hosted.traffic.copied_in(appended.bytes);
+                        }
                         if appended.rolled {
                             self.flushing.sealed();
                         }

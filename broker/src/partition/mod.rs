@@ -3,6 +3,7 @@
 mod aftermath;
 mod cleanup;
 mod epoch_end;
+mod figures;
 mod flushing;
 mod hosted;
 mod inner;
@@ -22,12 +23,13 @@ mod warming;
 
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
 pub use epoch_end::EpochEnd;
+pub use figures::Figures;
 pub use flushing::Urgency;
 pub use hosted::{AppendResult, Copied, Hosted};
 pub use leadership::FirstServed;
 pub use log_start::{DeleteResult, Deletion};
 pub use reading::{ConsumerRead, ReadSlice, Readable};
 pub use ready::Ready;
-pub use table::PartitionTable;
+pub use table::{CarriedByTopic, PartitionTable};
 pub use waiting::{EncodeProduce, FollowerSession, ParkedFetch, PendingProduce, ProduceResult};
 pub use warming::{COLD_LOOKS_MAX, Warming};

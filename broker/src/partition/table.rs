@@ -1,8 +1,9 @@
 //! Which partitions this broker hosts; looked up on every request, changed only by the control agent.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use barnabas_metrics::Carried;
 use barnabas_types::TopicPartition;
 
 use super::hosted::Hosted;
@@ -11,6 +12,24 @@ use super::hosted::Hosted;
 #[derive(Default)]
 pub struct PartitionTable {
     topics: RwLock<HashMap<String, BTreeMap<i32, Arc<Hosted>>>>,
+    /// What replicas carried that are not here any more: counters must not fall when one leaves. Lock order: `topics`, this.
+    gone: Mutex<Gone>,
+}
+
+/// Of topics that exist, by name, and of all others. Bounded by the topics of the cluster.
+#[derive(Default)]
+struct Gone {
+    by_topic: HashMap<String, Carried>,
+    others: Carried,
+}
+
+/// What this broker has carried since its start.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CarriedByTopic {
+    /// By topic that has or had a replica here.
+    pub topics: BTreeMap<String, Carried>,
+    /// Of topics that do not exist any more.
+    pub others: Carried,
 }
 
 impl PartitionTable {
@@ -23,8 +42,11 @@ impl PartitionTable {
     /// Adds or replaces a replica; returns the one that was there.
     pub fn insert(&self, hosted: Arc<Hosted>) -> Option<Arc<Hosted>> {
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-        let tp = &hosted.topic_partition;
-        topics.entry(tp.topic.as_str().to_owned()).or_default().insert(tp.partition, hosted.clone())
+        let tp = hosted.topic_partition.clone();
+        let of_topic = topics.entry(tp.topic.as_str().to_owned()).or_default();
+        let before = of_topic.insert(tp.partition, hosted);
+        self.leaves(before.as_ref());
+        before
     }
 
     /// Takes a replica out.
@@ -35,7 +57,39 @@ impl PartitionTable {
         if partitions.is_empty() {
             topics.remove(tp.topic.as_str());
         }
+        self.leaves(gone.as_ref());
         gone
+    }
+
+    /// To be called with `topics` locked, so that what it carried is counted once. What it carries later is not counted.
+    fn leaves(&self, hosted: Option<&Arc<Hosted>>) {
+        let Some(hosted) = hosted else { return };
+        let name = hosted.topic_partition.topic.as_str();
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        *gone.by_topic.entry(name.to_owned()).or_default() += hosted.traffic.carried();
+    }
+
+    /// What was carried, by topic. Those that neither are here nor `exist` are put together.
+    pub fn carried(&self, exists: impl Fn(&str) -> bool) -> CarriedByTopic {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let Gone { by_topic, others } = &mut *gone;
+        by_topic.retain(|name, carried| {
+            let stays = topics.contains_key(name) || exists(name);
+            if !stays {
+                *others += *carried;
+            }
+            stays
+        });
+        let mut all = CarriedByTopic { others: *others, ..CarriedByTopic::default() };
+        for (name, carried) in by_topic.iter() {
+            *all.topics.entry(name.clone()).or_default() += *carried;
+        }
+        for (name, partitions) in topics.iter() {
+            let of_topic = all.topics.entry(name.clone()).or_default();
+            partitions.values().for_each(|hosted| *of_topic += hosted.traffic.carried());
+        }
+        all
     }
 
     /// All replicas here, in no particular order.

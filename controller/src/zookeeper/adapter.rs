@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_controller_core::SessionId;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -20,7 +20,7 @@ use super::op::{
     CreateMode, Error, Node, Op, OpReply, REQUEST_BYTES_MAX, Reply, Request, Stat, WatchKind,
     Watched,
 };
-use super::port::{Connect, ConnectError, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};
+use super::port::{Connect, ConnectError, Observer, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};
 
 /// Most requests of one session under way.
 const IN_FLIGHT_MAX: usize = 64;
@@ -30,13 +30,20 @@ const IN_FLIGHT_MAX: usize = 64;
 pub struct Servers {
     connect: String,
     session_timeout: Duration,
+    observer: Arc<dyn Observer>,
 }
 
 impl Servers {
     /// `connect` is `host:port[,host:port...][/chroot]`.
     #[must_use]
     pub fn new(connect: &str, session_timeout: Duration) -> Self {
-        Self { connect: connect.to_owned(), session_timeout }
+        Self { connect: connect.to_owned(), session_timeout, observer: Arc::new(()) }
+    }
+
+    /// The same; `observer` is told how they answer.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
     fn chroot(&self) -> Option<&str> {
@@ -70,7 +77,8 @@ impl Connect for Servers {
             }
         }
         let (events, receiver) = mpsc::channel(SESSION_EVENTS_MAX);
-        Ok((Session::new(client, events), receiver))
+        self.observer.connected();
+        Ok((Session::new(client, events, self.observer.clone()), receiver))
     }
 }
 
@@ -91,6 +99,7 @@ struct Shared {
     permits: Semaphore,
     armed: Mutex<BTreeSet<(String, WatchKind)>>,
     events: mpsc::Sender<SessionEvent>,
+    observer: Arc<dyn Observer>,
 }
 
 impl Shared {
@@ -104,7 +113,11 @@ impl Shared {
 }
 
 impl Session {
-    fn new(client: zk::Client, events: mpsc::Sender<SessionEvent>) -> Self {
+    fn new(
+        client: zk::Client,
+        events: mpsc::Sender<SessionEvent>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let states = client.state_watcher();
         let shared = Arc::new(Shared {
             id: SessionId(client.session_id().0),
@@ -115,9 +128,10 @@ impl Session {
             permits: Semaphore::new(IN_FLIGHT_MAX),
             armed: Mutex::new(BTreeSet::new()),
             events: events.clone(),
+            observer: observer.clone(),
         });
         let closed = shared.closed.subscribe();
-        tokio::spawn(tell_states(states, shared.timeout / 2, closed, events));
+        tokio::spawn(tell_states(states, shared.timeout / 2, closed, events, observer));
         Self { shared }
     }
 
@@ -241,17 +255,21 @@ impl ZooKeeper for Session {
             return Err(Error::TooLarge { size_bytes });
         }
         let mut closed = self.shared.closed.subscribe();
+        let begun = Instant::now();
         let work = async {
             let _permit = self.shared.permits.acquire().await.map_err(|_| Error::SessionExpired)?;
             let client = self.shared.client().ok_or(Error::SessionExpired)?;
             self.perform(&client, request).await
         };
-        tokio::select! {
+        let answer = tokio::select! {
             done = tokio::time::timeout(self.shared.timeout, work) => {
                 done.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer within the session timeout".into())))
             }
             () = until_closed(&mut closed) => Err(Error::SessionExpired),
-        }
+        };
+        let unknown = matches!(answer, Err(Error::OutcomeUnknown(_) | Error::SessionExpired));
+        self.shared.observer.answered(begun.elapsed(), unknown);
+        answer
     }
 
     fn close(&self) {
@@ -277,6 +295,7 @@ async fn tell_states(
     half_session: Duration,
     mut closed: watch::Receiver<bool>,
     events: mpsc::Sender<SessionEvent>,
+    observer: Arc<dyn Observer>,
 ) {
     let mut connected = true;
     let mut half_told = false;
@@ -311,6 +330,12 @@ async fn tell_states(
         }
         for event in tell {
             let last = event == SessionEvent::Expired;
+            match event {
+                SessionEvent::Disconnected => observer.disconnected(),
+                SessionEvent::Reconnected => observer.connected(),
+                SessionEvent::Expired if !*closed.borrow() => observer.expired(),
+                _ => {}
+            }
             if events.send(event).await.is_err() || last {
                 return;
             }

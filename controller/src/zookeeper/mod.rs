@@ -12,4 +12,4 @@ pub use op::{
     CreateMode, Error, Node, Op, OpReply, REQUEST_BYTES_MAX, Reply, Request, Stat, WatchKind,
     Watched,
 };
-pub use port::{Connect, ConnectError, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};
+pub use port::{Connect, ConnectError, Observer, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};

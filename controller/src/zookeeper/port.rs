@@ -24,6 +24,26 @@ pub enum SessionEvent {
     Watched(Watched),
 }
 
+/// Who is told how ZooKeeper answers, for figures. Called in the middle of things: it must not wait.
+pub trait Observer: std::fmt::Debug + Send + Sync {
+    /// A request has its reply, or an error; `unknown`: nobody knows what became of it.
+    fn answered(&self, took: Duration, unknown: bool);
+    /// A connection came about.
+    fn connected(&self);
+    /// A connection was lost.
+    fn disconnected(&self);
+    /// A session ended by itself.
+    fn expired(&self);
+}
+
+/// Nobody.
+impl Observer for () {
+    fn answered(&self, _: Duration, _: bool) {}
+    fn connected(&self) {}
+    fn disconnected(&self) {}
+    fn expired(&self) {}
+}
+
 /// Most session events that wait to be read.
 pub const SESSION_EVENTS_MAX: usize = 256;
 

@@ -302,9 +302,21 @@ impl Broker {
     /// # Errors
     /// It does not answer, or not in JSON.
     pub async fn health(&self) -> Outcome<Value> {
+        Ok(serde_json::from_str(&self.get("/health/ready").await?)?)
+    }
+
+    /// What it serves at `/metrics`.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics(&self) -> Outcome<String> {
+        self.get("/metrics").await
+    }
+
+    async fn get(&self, path: &str) -> Outcome<String> {
         let address = self.config.http_listener.to_string();
         let request =
-            format!("GET /health/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let answer = async {
             let mut stream = TcpStream::connect(&address).await?;
             stream.write_all(request.as_bytes()).await?;
@@ -314,7 +326,7 @@ impl Broker {
         };
         let answer = tokio::time::timeout(HEALTH_MAX, answer).await??;
         let (_, body) = answer.split_once("\r\n\r\n").ok_or("no body")?;
-        Ok(serde_json::from_str(body)?)
+        Ok(body.to_owned())
     }
 
     /// All that it has written to its log.

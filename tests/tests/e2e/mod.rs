@@ -36,6 +36,7 @@ mod kafka_dump;
 mod ledger;
 mod lives;
 mod main_job;
+mod metrics;
 mod partitions;
 #[cfg(target_os = "linux")]
 mod power_cuts;

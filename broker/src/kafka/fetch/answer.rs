@@ -35,6 +35,11 @@ impl Form {
         let read =
             |range| if is_short { Ok(Piece::in_file(range)) } else { Piece::of_range(range) };
         let ranges: Vec<_> = found.ranges.iter().map(read).collect();
+        for (hosted, range) in found.owners.iter().zip(&ranges) {
+            if let Ok(piece) = range {
+                hosted.traffic.consumed(piece.len() as u64);
+            }
+        }
         let readable = |topic: &Topic, reply: &FetchReplyPartition| {
             let Records::Segment { slot, .. } = reply.records else { return *reply };
             let Some(Err(error)) = ranges.get(slot) else { return *reply };
@@ -43,7 +48,7 @@ impl Form {
             let condition = told.unwrap_or(Condition::KafkaStorageError);
             FetchReplyPartition::error(reply.index, error_code(&condition))
         };
-        let topics = found
+        let topics: Vec<FetchReplyTopic<'_>> = found
             .topics
             .iter()
             .map(|(topic, replies)| {
@@ -51,6 +56,8 @@ impl Form {
                 FetchReplyTopic { name: topic.name(), id: topic.id(), partitions }
             })
             .collect();
+        let replies = topics.iter().flat_map(|topic| &topic.partitions);
+        node.figures.fetches_failed(replies.filter(|reply| reply.error_code != 0).count());
         let nothing = |_| Piece::Bytes(Bytes::new());
         let ranges: Vec<Piece> =
             ranges.into_iter().map(|read| read.unwrap_or_else(nothing)).collect();

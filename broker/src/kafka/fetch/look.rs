@@ -119,6 +119,8 @@ impl From<&FetchPartition> for Position {
 pub(super) struct Look {
     pub(super) reply: FetchReplyPartition,
     pub(super) range: Option<ReadRange>,
+    /// Whose range it is.
+    pub(super) owner: Option<Arc<Hosted>>,
     /// The answer shall not wait: an error, or a consumer that has to go back.
     pub(super) urgent: bool,
     /// There is more than the answer says: to be looked at again, news or not.
@@ -136,6 +138,7 @@ impl Look {
         Self {
             reply,
             range: None,
+            owner: None,
             urgent: true,
             more: true,
             watched: None,
@@ -150,6 +153,8 @@ pub(super) struct Found {
     /// Runs of partitions of one topic, in the order of the looks.
     pub(super) topics: Vec<(Topic, Vec<FetchReplyPartition>)>,
     pub(super) ranges: Vec<ReadRange>,
+    /// Whose they are.
+    pub(super) owners: Vec<Arc<Hosted>>,
     pub(super) bytes: usize,
     pub(super) urgent: bool,
     /// What must be read first of those partitions that have records which are not in the page cache: of the first few.
@@ -167,6 +172,7 @@ impl Found {
         Self {
             topics: Vec::new(),
             ranges: Vec::new(),
+            owners: Vec::new(),
             bytes: 0,
             urgent: false,
             cold: Vec::new(),
@@ -229,8 +235,9 @@ impl Found {
         let more = urgent || read.from < slice.view.high_watermark;
         let range = slice.range.filter(|range| range.len <= self.budget || first);
         let cold = slice.cold.map(|cold| (hosted.clone(), cold));
+        let owner = range.is_some().then(|| hosted.clone());
         let watched = slice.watched.then_some(hosted);
-        Look { reply, range, urgent, more, watched, cold, doubted: None }
+        Look { reply, range, owner, urgent, more, watched, cold, doubted: None }
     }
 
     /// Takes the look into the answer.
@@ -243,6 +250,7 @@ impl Found {
             self.budget = self.budget.saturating_sub(range.len);
             look.reply.records = Records::Segment { slot: self.ranges.len(), len: range.len };
             self.ranges.push(range);
+            self.owners.extend(look.owner);
         }
         match self.topics.last_mut() {
             Some((last, replies)) if last == topic => replies.push(look.reply),
