@@ -46,7 +46,15 @@ impl Proxy {
     /// # Errors
     /// No port is free.
     pub async fn start(target: SocketAddr) -> Outcome<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::start_at(Ipv4Addr::LOCALHOST, target).await
+    }
+
+    /// The same on another address of this machine.
+    ///
+    /// # Errors
+    /// It has no such address.
+    pub async fn start_at(own: Ipv4Addr, target: SocketAddr) -> Outcome<Self> {
+        let listener = TcpListener::bind((own, 0)).await?;
         let address = listener.local_addr()?;
         let (link, watched) = watch::channel(Link::Whole);
         let accepting = tokio::spawn(accept(listener, target, watched));

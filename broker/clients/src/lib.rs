@@ -7,6 +7,7 @@ mod connection;
 pub mod consume;
 mod files;
 mod interrupts;
+pub mod outage;
 pub mod produce;
 
 /// Why a client ends without its work done; each text is one sentence.

@@ -47,6 +47,8 @@ pub struct Broker {
     process: Process,
     /// What is preloaded into it.
     shim: Option<Shim>,
+    /// The network namespace that it runs in.
+    space: Option<String>,
 }
 
 #[derive(Debug)]
@@ -61,7 +63,14 @@ enum Process {
 impl Broker {
     pub(super) fn configured(id: i32, directory: &Path) -> Outcome<Self> {
         let config = BrokerConfig::load(&directory.join(format!("broker-{id}.yaml")))?;
-        Ok(Self { id, directory: directory.to_owned(), config, process: Process::None, shim: None })
+        Ok(Self {
+            id,
+            directory: directory.to_owned(),
+            config,
+            process: Process::None,
+            shim: None,
+            space: None,
+        })
     }
 
     pub(super) fn attach(id: i32, directory: &Path) -> Outcome<Self> {
@@ -89,6 +98,11 @@ impl Broker {
     /// Preloads the fault shim from the next start on.
     pub(super) fn preload(&mut self, shim: Shim) {
         self.shim = Some(shim);
+    }
+
+    /// Runs it in a network namespace from the next start on.
+    pub(super) fn settle(&mut self, space: String) {
+        self.space = Some(space);
     }
 
     /// The fault shim that is preloaded.
@@ -146,7 +160,15 @@ impl Broker {
     /// # Errors
     /// The program is not there, or the system starts no process.
     pub fn start(&mut self) -> Outcome<()> {
-        let mut command = Command::new(program()?);
+        let mut command = match &self.space {
+            None => Command::new(program()?),
+            Some(space) => {
+                // It becomes the broker: the same process.
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", space]).arg(program()?);
+                command
+            }
+        };
         command.args(["broker", "--config"]).arg(self.config_file());
         self.spawn(&mut command)
     }
@@ -412,6 +434,14 @@ pub async fn run_line(line: &str) -> Outcome<Output> {
 /// # Errors
 /// There is no binary, or it does not end within the deadline; it is killed then.
 pub async fn run_program(arguments: &[&str]) -> Outcome<Output> {
+    run_program_within(END_MAX, arguments).await
+}
+
+/// The same where it has its own deadline.
+///
+/// # Errors
+/// There is no binary, or it does not end within the deadline; it is killed then.
+pub async fn run_program_within(deadline: Duration, arguments: &[&str]) -> Outcome<Output> {
     let child = Command::new(program()?)
         .args(arguments)
         .env_remove("BARNABAS_ADMIN")
@@ -422,11 +452,12 @@ pub async fn run_program(arguments: &[&str]) -> Outcome<Output> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("process 0")?;
     // Draining the pipes in a thread, so that a talkative process cannot block on them.
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
-    match tokio::time::timeout(END_MAX, ended).await {
+    match tokio::time::timeout(deadline, ended).await {
         Ok(output) => Ok(output??),
         Err(_) => {
             kill_process(pid, Signal::KILL)?;
-            Err(format!("barnabas {arguments:?} did not end within {} s", END_MAX.as_secs()).into())
+            Err(format!("barnabas {arguments:?} did not end within {} s", deadline.as_secs())
+                .into())
         }
     }
 }

@@ -8,6 +8,7 @@ mod zookeeper;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,13 +16,15 @@ use std::time::Duration;
 use barnabas_broker::zookeeper::ZooKeeperServer;
 
 use crate::admin::Admin;
+use crate::network::Network;
 use crate::ports;
+use crate::proxy::Proxy;
 use crate::shim::Shim;
 use crate::wait::wait_for;
 use crate::znodes::{PartitionNode, Znodes};
 use crate::{Fault, Outcome};
 
-pub use broker::{Broker, program, run_line, run_program, usage};
+pub use broker::{Broker, program, run_line, run_program, run_program_within, usage};
 pub use proxied::Proxies;
 
 /// Longest wait for a cluster to form, to heal or to elect; generous, for machines that also compile.
@@ -40,6 +43,8 @@ pub struct Options {
     pub config: String,
     /// Whether a proxy stands before each broker's two listeners and before its ZooKeeper.
     pub proxied: bool,
+    /// Whether each broker is on a network of its own, where packets can vanish; not together with `proxied`.
+    pub networked: bool,
     /// Number of `log.dirs` of each broker: `broker-N`, then `broker-N-1` and so on.
     pub log_dirs: usize,
     /// Whether the fault shim is preloaded into the brokers.
@@ -68,6 +73,7 @@ impl Default for Options {
             shutdown_wait_ms: 2_000,
             config: "replica.lag.time.max.ms: 2000\n".to_owned(),
             proxied: false,
+            networked: false,
             log_dirs: 1,
             preload: Preload::Nothing,
             start: true,
@@ -85,6 +91,7 @@ pub struct Cluster {
     zookeeper_connect: String,
     brokers: BTreeMap<i32, Broker>,
     proxies: BTreeMap<i32, Proxies>,
+    network: Option<(Network, Proxy)>,
     temporary: bool,
 }
 
@@ -97,12 +104,19 @@ impl Cluster {
         let directory = fresh_directory()?;
         let server =
             ZooKeeperServer::start(&zookeeper::options(&directory, ports::free()?)).await?;
+        let mut network = None;
+        if options.networked {
+            let own = Network::create(options.brokers)?;
+            let door = Proxy::start_at(own.zookeeper(), server.address()).await?;
+            network = Some((own, door));
+        }
         let mut cluster = Self {
             directory,
             zookeeper_connect: server.address().to_string(),
             zookeeper: Some(server),
             brokers: BTreeMap::new(),
             proxies: BTreeMap::new(),
+            network,
             temporary: true,
         };
         for id in 1..=options.brokers {
@@ -138,6 +152,7 @@ impl Cluster {
             zookeeper_connect: connect.ok_or_else(none)?,
             brokers,
             proxies: BTreeMap::new(),
+            network: None,
             temporary: false,
         })
     }
@@ -150,6 +165,9 @@ impl Cluster {
             let zookeeper = proxies.zookeeper.address().to_string();
             self.proxies.insert(id, proxies);
             (zookeeper, lines)
+        } else if let Some((_, door)) = &self.network {
+            let lines = "security.allow.insecure: [PLAINTEXT, GRPC, HTTP]\n".to_owned();
+            (door.address().to_string(), lines)
         } else {
             (self.zookeeper_connect.clone(), String::new())
         };
@@ -160,9 +178,10 @@ impl Cluster {
             })
             .map(|name| self.directory.join(name).display().to_string())
             .collect();
+        let own = self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, |(own, _)| own.address(id));
         let text = format!(
-            "broker.id: {id}\nlisteners: PLAINTEXT://127.0.0.1:{}\nadmin.listener: 127.0.0.1:{}\n\
-             http.listener: 127.0.0.1:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\n\
+            "broker.id: {id}\nlisteners: PLAINTEXT://{own}:{}\nadmin.listener: {own}:{}\n\
+             http.listener: {own}:{}\nzookeeper.connect: {zookeeper}\nzookeeper.session.timeout.ms: {}\n\
              controlled.shutdown.max.wait.ms: {}\nlog.dirs: {}\n{advertised}{}",
             ports.kafka,
             ports.admin,
@@ -180,6 +199,9 @@ impl Cluster {
         };
         fs::write(self.directory.join(format!("broker-{id}.yaml")), text)?;
         let mut broker = Broker::configured(id, &self.directory)?;
+        if let Some((own, _)) = &self.network {
+            broker.settle(own.space(id));
+        }
         if options.preload != Preload::Nothing {
             let directory = self.directory.join(format!("shim-{id}"));
             broker.preload(Shim::create(&directory, options.preload == Preload::Journal)?);
@@ -273,6 +295,15 @@ impl Cluster {
     #[must_use]
     pub fn links(&self, id: i32) -> &Proxies {
         self.proxies.get(&id).expect("a proxied cluster")
+    }
+
+    /// The network of a networked cluster.
+    ///
+    /// # Panics
+    /// The cluster is not networked.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network.as_ref().expect("a networked cluster").0
     }
 
     /// The ZooKeeper process.

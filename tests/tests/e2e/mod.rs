@@ -34,6 +34,8 @@ mod hostile;
 mod idle;
 mod kafka_dump;
 mod ledger;
+#[cfg(target_os = "linux")]
+mod ledger_runs;
 mod lives;
 mod main_job;
 mod metrics;

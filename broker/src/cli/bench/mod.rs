@@ -2,6 +2,7 @@
 //! measured is the cluster and not a client. One JSON object a result.
 
 mod consume;
+mod failover;
 mod latency;
 mod link;
 mod produce;
@@ -24,6 +25,7 @@ pub(super) enum BenchVerb {
     Consume(consume::ConsumeArgs),
     /// Send one batch after the other and measure each, beside the plain round trip of as many bytes on this machine.
     Latency(latency::LatencyArgs),
+    Failover(failover::FailoverArgs),
 }
 
 /// Whom a benchmark drives.
@@ -68,6 +70,7 @@ impl BenchVerb {
             Self::Produce(args) => args.run(),
             Self::Consume(args) => args.run(),
             Self::Latency(args) => args.run(),
+            Self::Failover(args) => args.run(),
         }
     }
 }
