@@ -178,6 +178,10 @@ impl Place<'_> {
     ) -> Result<Arc<Hosted>, Condition> {
         let hosted = find(node, self.name, self.partition)?;
         hosted.traffic.produce_asked();
+        if acks != Acks::All && node.pulse.is_doubtful(node.now()) {
+            // Another one may lead by now, and nobody else would have to know these records for their acknowledgement.
+            return Err(Condition::NotLeaderOrFollower);
+        }
         if hosted.topic_partition.topic.is_internal() {
             let name = self.name;
             let text =
@@ -525,6 +529,46 @@ mod tests {
             let code = i16::from_be_bytes([answer[at], answer[at + 1]]);
             let written = hosted.with_log(|log| log.log_end());
             assert_eq!((code, written), if name == "t" { (0, Offset(1)) } else { (17, Offset(0)) });
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_long_stop_of_the_process_the_leader_alone_acknowledges_nothing() {
+        let (node, disk) = (crate::testing::node(), crate::testing::Disk::new());
+        let (out, mut client) = crate::testing::connection().await;
+        let hosted = disk.host(&node, crate::testing::tp("t", 0));
+        crate::testing::state(&node, &hosted, crate::testing::push(1, 1, &[1]));
+        let mut topic = TopicProduceData::default();
+        topic.name = "t".into();
+        let mut partition = PartitionProduceData::default();
+        partition.records = Some(crate::testing::batch(0).into());
+        topic.partition_data.push(partition);
+        let mut request = ProduceRequest::default();
+        request.topic_data.push(topic);
+        let hour_later = barnabas_types::Now(node.now().0 + 3_600_000);
+        for (acks, stopped, code, end) in [(1, false, 0, 1), (1, true, 6, 1), (-1, true, 0, 2)] {
+            if stopped {
+                node.pulse.beat(hour_later);
+            }
+            request.acks = acks;
+            let slot = out.reserve();
+            let context = RequestContext {
+                node: &node,
+                out: &out,
+                slot,
+                version: 3,
+                correlation_id: 1,
+                client_id: None,
+                frame: &bytes::Bytes::new(),
+            };
+            let mut flush = Flush::default();
+            handle(&context, &request, &mut flush).unwrap();
+            flush.run();
+            let mut answer = [0; 4 + 4 + 4 + 2 + 1 + 4 + 4 + 2 + 8 + 8 + 4];
+            tokio::io::AsyncReadExt::read_exact(&mut client, &mut answer).await.unwrap();
+            let at = 4 + 4 + 4 + 2 + 1 + 4 + 4;
+            assert_eq!(i16::from_be_bytes([answer[at], answer[at + 1]]), code, "acks={acks}");
+            assert_eq!(hosted.with_log(|log| log.log_end()), Offset(end), "acks={acks}");
         }
     }
 

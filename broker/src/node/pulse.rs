@@ -1,8 +1,8 @@
 //! Whether this process was stopped for so long that others may have taken its place, and it has not heard of it yet.
 //!
-//! What writes finds out by itself: a deposed leader's append is never committed. What answers from memory alone does not. So
-//! after a stop of the whole process (a suspended machine, SIGSTOP, a thrashing host) that was longer than its session with
-//! ZooKeeper, it says nothing until the news has had the time to arrive.
+//! A write at acks=all finds out by itself: a deposed leader's append is never committed. What answers from memory alone does not, nor
+//! what is acknowledged by the leader alone (acks=1). So after a stop of the whole process (a suspended machine, SIGSTOP, a thrashing
+//! host) in which its session with ZooKeeper may have ended, it does neither until the news has had the time to arrive.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,11 +21,12 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// `session_timeout_ms`: how long the process may be silent before others take its place.
+    /// `session_timeout_ms`: how long the process may be silent before others take its place. When it stops, a third of that may have
+    /// passed since ZooKeeper heard from it last: sessions are pinged three times in their timeout.
     #[must_use]
     pub fn new(session_timeout_ms: u64, now: Now) -> Self {
         Self {
-            pause_max_ms: session_timeout_ms,
+            pause_max_ms: session_timeout_ms / 3 * 2,
             last_ms: AtomicU64::new(now.0),
             doubtful_until_ms: AtomicU64::new(0),
         }
@@ -36,7 +37,7 @@ impl Pulse {
         if self.is_late(now) {
             // First: whoever looks in between must not miss it.
             self.doubtful_until_ms.store(now.0.saturating_add(NEWS_MS), Ordering::Release);
-            tracing::warn!(target: "state_change", "this process was stopped for longer than its session; it answers for no group until it has heard what happened meanwhile");
+            tracing::warn!(target: "state_change", "this process was stopped for so long that its session may have ended; it answers for no group and takes no record at acks=1 until it has heard what happened meanwhile");
         }
         self.last_ms.store(now.0, Ordering::Release);
     }
@@ -57,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_longer_than_the_session_is_doubtful_before_and_after_the_next_beat() {
-        let pulse = Pulse::new(6_000, Now(1_000));
+    fn a_pause_in_which_the_session_may_end_is_doubtful_before_and_after_the_next_beat() {
+        let pulse = Pulse::new(9_000, Now(1_000));
         assert!(!pulse.is_doubtful(Now(7_000)));
         assert!(pulse.is_doubtful(Now(7_001)), "whoever wakes first sees it");
         pulse.beat(Now(7_000));
