@@ -40,6 +40,11 @@ impl Entry {
         })
     }
 
+    /// Whether it says where the loss ends.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.to.is_some()
+    }
+
     pub(super) fn names(&self, (partition, offset): Place) -> bool {
         (self.partition == -1 || self.partition == partition)
             && self.from <= offset

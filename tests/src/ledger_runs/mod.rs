@@ -37,7 +37,9 @@ pub struct Totals {
     pub lost: u64,
     /// Lost records that no entry of the ledger names.
     pub unnamed: u64,
-    /// Lost records by what the ledger says of them: right, wrong, or that it does not know.
+    /// Lost records that an entry with an end names; an open one says only from where on something may be lost.
+    pub bounded: u64,
+    /// Lost records of which a class is told that does not contradict the client.
     pub right: u64,
     /// The ledger contradicts what the client was told.
     pub wrong: u64,
@@ -177,10 +179,11 @@ async fn one(
             break;
         }
     }
-    let (mut right, mut wrong, mut unknown) = (0, 0, 0);
+    let (mut right, mut wrong, mut unknown, mut bounded) = (0, 0, 0, 0);
     for at in &lost {
-        let classes: Vec<&str> =
-            entries.iter().filter(|e| e.names(*at)).map(|e| e.class.as_str()).collect();
+        let naming: Vec<&Entry> = entries.iter().filter(|e| e.names(*at)).collect();
+        bounded += u64::from(naming.iter().any(|e| e.is_bounded()));
+        let classes: Vec<&str> = naming.iter().map(|e| e.class.as_str()).collect();
         if classes.iter().any(|class| contradicts(case.acks, class)) {
             wrong += 1;
         } else if classes.iter().any(|class| *class != "unknown") {
@@ -189,7 +192,9 @@ async fn one(
             unknown += 1;
         }
     }
-    if wrong > 0 {
+    // Also where nothing was lost: nobody asked for acks=1.
+    let odd = case.acks != 1 && entries.iter().any(|e| e.class == "acks=1");
+    if wrong > 0 || odd {
         totals.faults.push(format!("{}: wrong classes: {entries:?}", case.name()));
     }
     let acked = evidence.acked();
@@ -198,12 +203,13 @@ async fn one(
     totals.unnamed += unnamed as u64;
     (totals.right, totals.wrong) = (totals.right + right, totals.wrong + wrong);
     totals.unknown += unknown;
+    totals.bounded += bounded;
     if !lost.is_empty() {
         *totals.losing.entry(case.fault.name()).or_default() += 1;
     }
     cluster.admin().await?.delete_topic(&topic).await?;
     Ok(format!(
-        "{acked} acked, {} lost, {unnamed} unnamed; classes: {right} right, {wrong} wrong, {unknown} unknown; {} entries",
+        "{acked} acked, {} lost, {unnamed} unnamed, {bounded} in a range with an end; classes: {right} right, {wrong} wrong, {unknown} unknown; {} entries",
         lost.len(),
         entries.len()
     ))
