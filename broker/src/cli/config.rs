@@ -1,4 +1,4 @@
-//! `barnabas config describe | alter`: settings of one broker, or of all of them.
+//! `barnabas config`: settings of one broker, or of all of them; and what a broker's file says.
 
 use barnabas_proto::v1::alter_config_request::Entity;
 use barnabas_proto::v1::alter_config_response::Result as Altered;
@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, failure};
+use super::config_file::{self, CheckArgs, ExplainArgs};
 use super::settings::{Changes, change, say_altered};
 use super::table::{print_json, table};
 use super::{Asking, CliError};
@@ -35,6 +36,12 @@ pub(super) enum ConfigVerb {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Check a broker's file: everything that is wrong with it at once, and what is allowed and a trap.
+    Check(CheckArgs),
+    /// Tell what a setting is, its value in force, and where that comes from.
+    Explain(ExplainArgs),
+    /// Print the page of every key of a broker's file (deploy/configuration.md).
+    Reference,
 }
 
 #[derive(Args, Debug)]
@@ -53,6 +60,12 @@ impl ConfigVerb {
         match self {
             Self::Describe { whose, all, asking } => describe(&whose, all, asking),
             Self::Alter { whose, changes, asking } => alter(&whose, changes, &asking),
+            Self::Check(args) => config_file::check(&args),
+            Self::Explain(args) => config_file::explain(&args),
+            Self::Reference => {
+                say!("{}", barnabas_broker::config::reference().trim_end());
+                Ok(())
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod bench;
 mod broker;
 mod cluster;
 mod config;
+mod config_file;
 mod delete_records;
 mod durability;
 mod explain;
@@ -61,7 +62,7 @@ enum Noun {
     /// Elect leaders of partitions.
     #[command(subcommand)]
     Leader(leader::LeaderVerb),
-    /// Show and change settings of brokers.
+    /// Show, explain and change settings of brokers, and check their files.
     #[command(subcommand)]
     Config(config::ConfigVerb),
     /// Drive a cluster with load and measure it.

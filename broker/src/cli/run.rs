@@ -1,10 +1,10 @@
 //! `barnabas broker --config FILE`: logging, signals, and the broker itself.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use barnabas_broker::config::BrokerConfig;
+use barnabas_broker::config::{BrokerConfig, ConfigError, check};
 use barnabas_broker::node::Stop;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,7 +49,7 @@ impl From<LogLevel> for tracing::Level {
 /// Runs a broker until SIGTERM or SIGINT; it is drained first, unless there comes a second one.
 pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
     let refused = |error: &dyn std::fmt::Display| CliError::Refused(error.to_string());
-    let config = BrokerConfig::load(&args.config).map_err(|e| refused(&e))?;
+    let config = BrokerConfig::load(&args.config).map_err(|error| all_of(&args.config, &error))?;
     let level = tracing::Level::from(args.log_level);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
     if args.log_json {
@@ -59,6 +59,19 @@ pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
     }
     let shutdown = on_signal().map_err(|e| refused(&format!("cannot listen for signals: {e}")))?;
     barnabas_broker::node::run(config, shutdown).map_err(|e| refused(&e))
+}
+
+/// The first thing that is wrong with the file, and how many more there are.
+fn all_of(file: &Path, first: &ConfigError) -> CliError {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let more = check(file, &text).errors.len().saturating_sub(1);
+    let more = match more {
+        0 => String::new(),
+        more => {
+            format!("; and {more} more, which `barnabas config check {}` lists", file.display())
+        }
+    };
+    CliError::Refused(format!("{first}{more}"))
 }
 
 /// Orderly with the first SIGTERM or SIGINT, at once with a further one. A thread of its own waits for them, so that a broker whose runtimes

@@ -14,8 +14,9 @@ pub(super) fn limits(s: &Settings) -> Result<ConnectionLimits, ConfigError> {
     let queued_max_bytes = s.number("queued.max.request.bytes", 1 << 20, 1 << 40)?;
     let largest: usize = s.number("socket.request.max.bytes", 1024, 1 << 30)?;
     if queued_max_bytes < largest {
-        let reason = format!("it must be at least 'socket.request.max.bytes', {largest}");
-        return Err(s.not_served("queued.max.request.bytes", queued_max_bytes, &reason));
+        let (key, other) = ("queued.max.request.bytes", "socket.request.max.bytes");
+        let reason = format!("it must be at least '{other}', {largest}");
+        return Err(s.contradicts(key, other, queued_max_bytes, &reason));
     }
     let idle_max: u64 = s.number("connections.max.idle.ms", 100, i32::MAX.into())?;
     Ok(ConnectionLimits {

@@ -74,5 +74,21 @@ pub enum ConfigError {
         value: String,
         /// Why, and what to do.
         reason: String,
+        /// The key that it contradicts, if it is the two together.
+        other: Option<&'static str>,
     },
+}
+
+impl ConfigError {
+    /// The served keys that it is about.
+    pub(super) fn keys(&self) -> Vec<&'static str> {
+        match self {
+            Self::Missing { key, .. } | Self::BadValue { key, .. } => vec![key],
+            Self::NotServed { key, other, .. } => std::iter::once(*key).chain(*other).collect(),
+            Self::Unreadable { .. }
+            | Self::Syntax { .. }
+            | Self::UnknownKey { .. }
+            | Self::Twice { .. } => Vec::new(),
+        }
+    }
 }

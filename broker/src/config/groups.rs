@@ -70,7 +70,7 @@ impl GroupConfig {
             let (key, other) = ("group.min.session.timeout.ms", "group.max.session.timeout.ms");
             let most = config.max_session_timeout_ms;
             let reason = format!("it must not be more than '{other}', {most}");
-            return Err(s.not_served(key, config.min_session_timeout_ms, &reason));
+            return Err(s.contradicts(key, other, config.min_session_timeout_ms, &reason));
         }
         Ok(config)
     }

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use barnabas_types::TopicConfig;
-use barnabas_types::topic_config::SETTINGS;
+use barnabas_types::broker_settings::OwnSetting;
+use barnabas_types::topic_config::{SETTINGS, Setting};
 
 /// One key that a configuration file may hold.
 #[derive(Clone, Debug)]
@@ -16,6 +17,55 @@ pub struct Key {
     pub default: String,
     /// What it does, one clause.
     pub meaning: &'static str,
+}
+
+impl Key {
+    /// Whether a YAML list stands for its comma-separated text.
+    pub(super) fn takes_a_list(&self) -> bool {
+        const LISTS: [&str; 4] =
+            ["zookeeper.connect", "log.cleanup.policy", "listeners", "advertised.listeners"];
+        self.form.starts_with("a list")
+            || self.form.starts_with("one or more")
+            || LISTS.contains(&self.name)
+    }
+
+    /// What its number counts: "ms", "seconds", "minutes", "hours", "bytes", "percent"; `None` for other values.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        let is_number = ["a whole number", "milliseconds", "bytes"]
+            .iter()
+            .any(|form| self.form.starts_with(form));
+        let last = self.name.rsplit('.').next().unwrap_or_default();
+        match last {
+            _ if !is_number => None,
+            "ms" | "seconds" | "minutes" | "hours" => {
+                ["ms", "seconds", "minutes", "hours"].into_iter().find(|unit| *unit == last)
+            }
+            "percentage" => Some("percent"),
+            "second" => Some("bytes a second"),
+            "bytes" => Some("bytes"),
+            _ if self.form.starts_with("bytes") => Some("bytes"),
+            _ => None,
+        }
+    }
+
+    /// How it is changed: in words that fit after "changed".
+    #[must_use]
+    pub fn changed(&self) -> &'static str {
+        if OwnSetting::find(self.name).is_some() {
+            "while brokers run, for all of them or for one"
+        } else if Setting::of_broker(self.name).is_some() {
+            "while brokers run, for all of them"
+        } else {
+            "in the file, read at the start"
+        }
+    }
+
+    /// What a topic calls it, if topics have it too.
+    #[must_use]
+    pub fn topics_name(&self) -> Option<&'static str> {
+        Setting::of_broker(self.name).map(|setting| setting.key)
+    }
 }
 
 /// Every key, in the order in which the documentation lists them: those of the broker, then those that stand for the topics
@@ -376,13 +426,17 @@ const BROKER: &[Row] = &[
 
 /// The key of this name, if it is served.
 #[must_use]
-pub(super) fn find(name: &str) -> Option<&'static Key> {
+pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
 /// The served key that `name` probably meant; `None` if nothing is near.
 #[must_use]
-pub(super) fn nearest(name: &str) -> Option<&'static str> {
+pub fn nearest(name: &str) -> Option<&'static str> {
+    // A topic's name for what a broker's file calls otherwise.
+    if let Some(setting) = Setting::find(name) {
+        return Some(setting.broker_key);
+    }
     barnabas_types::nearest(name, KEYS.iter().map(|key| key.name))
 }
 

@@ -3,13 +3,20 @@
 //! A key that is not served is refused, not ignored: an operator who sets it must not believe that it works.
 
 mod address;
+mod check;
 mod connections;
 mod error;
 mod groups;
 mod keys;
+mod machine;
+#[cfg(test)]
+mod mistakes;
+mod reference;
 mod settings;
 mod shown;
 mod sources;
+mod traps;
+mod units;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -23,12 +30,16 @@ use barnabas_types::{BrokerId, TopicConfig};
 use crate::connection::ConnectionLimits;
 use crate::metrics::Detail;
 pub use address::{HostPort, ZooKeeperConnect};
+pub use check::{Checked, check};
 pub use error::ConfigError;
 pub use groups::GroupConfig;
-pub use keys::{KEYS, Key};
+pub use keys::{KEYS, Key, find, nearest};
+pub use machine::{OPEN_FILES_WISHED, open_files};
+pub use reference::reference;
 use settings::Settings;
 pub use shown::Shown;
 pub use sources::{Source, values};
+pub use traps::{Trap, traps};
 
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,7 +142,11 @@ impl BrokerConfig {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file)
             .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
-        Self::parse(file, &text)
+        let config = Self::parse(file, &text)?;
+        match machine::directories(file, &config).into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(config),
+        }
     }
 
     /// Checks the text of a file; `file` is only named in errors.
@@ -139,12 +154,15 @@ impl BrokerConfig {
     /// # Errors
     /// [`ConfigError`]: the first thing that is wrong.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let s = Settings::read(file, text)?;
+        Self::of(&Settings::read(file, text)?)
+    }
+
+    fn of(s: &Settings) -> Result<Self, ConfigError> {
         let listener = s.plaintext("listeners")?;
         let admin_listener = s.address("admin.listener")?;
         let bytes = 1_073_741_824;
         let hour = 3_600_000;
-        let topic = topic_defaults(&s)?;
+        let topic = topic_defaults(s)?;
         let config = Self {
             file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
             broker_id: BrokerId(s.number("broker.id", 0, i32::MAX.into())?),
@@ -175,10 +193,10 @@ impl BrokerConfig {
                 0,
                 100_000,
             )?,
-            shown: shown::shown(&s, &topic)?.into(),
+            shown: shown::shown(s, &topic)?.into(),
             topic,
-            rebalance: rebalance(&s)?,
-            controlled_shutdown: controlled_shutdown(&s)?,
+            rebalance: rebalance(s)?,
+            controlled_shutdown: controlled_shutdown(s)?,
             suspicion: s.switch("failover.suspicion.enable")?,
             replica_lag_time_max_ms: s.number("replica.lag.time.max.ms", 100, hour)?,
             replica_fetch_wait_max_ms: s.number("replica.fetch.wait.max.ms", 1, 60_000)?,
@@ -194,14 +212,14 @@ impl BrokerConfig {
                 hour,
             )?,
             socket_request_max_bytes: s.number("socket.request.max.bytes", 1024, bytes)?,
-            connections: connections::limits(&s)?,
-            storage: storage(&s)?,
-            groups: GroupConfig::read(&s)?,
+            connections: connections::limits(s)?,
+            storage: storage(s)?,
+            groups: GroupConfig::read(s)?,
             listener,
             admin_listener,
         };
-        check_binds(&s, &config)?;
-        check_times(&s, &config)?;
+        check_binds(s, &config)?;
+        check_times(s, &config)?;
         Ok(config)
     }
 }
@@ -288,7 +306,7 @@ fn topic_defaults(s: &Settings) -> Result<TopicConfig, ConfigError> {
         let (key, other) =
             ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms");
         let reason = format!("it must not be more than '{other}', {}", topic.max_compaction_lag_ms);
-        return Err(s.not_served(key, topic.min_compaction_lag_ms, &reason));
+        return Err(s.contradicts(key, other, topic.min_compaction_lag_ms, &reason));
     }
     Ok(topic)
 }
@@ -319,7 +337,7 @@ fn check_binds(s: &Settings, config: &BrokerConfig) -> Result<(), ConfigError> {
         }
         if let Some((other, ..)) = binds[..i].iter().find(|(_, earlier, ..)| earlier == address) {
             let reason = format!("it is the address of '{other}' too; give it a port of its own");
-            return Err(s.not_served(key, address, &reason));
+            return Err(s.contradicts(key, other, address, &reason));
         }
     }
     Ok(())
@@ -330,8 +348,8 @@ fn check_times(s: &Settings, config: &BrokerConfig) -> Result<(), ConfigError> {
     if config.replica_fetch_wait_max_ms * 2 > config.replica_lag_time_max_ms {
         let reason = "it must be at most half of 'replica.lag.time.max.ms', or followers that wait for \
                       records would leave the ISR";
-        let key = "replica.fetch.wait.max.ms";
-        return Err(s.not_served(key, config.replica_fetch_wait_max_ms, reason));
+        let (key, other) = ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms");
+        return Err(s.contradicts(key, other, config.replica_fetch_wait_max_ms, reason));
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ use serde_yaml::Value;
 
 use super::address::{HostPort, ZooKeeperConnect};
 use super::error::ConfigError;
-use super::{keys, yaml};
+use super::keys::Key;
+use super::{keys, units, yaml};
 
 /// The settings of one file, each key known and given once.
 pub(super) struct Settings {
@@ -16,25 +17,35 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn read(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let settings = Self::lines(file, text)?;
+        match (0..settings.entries.len()).find_map(|i| settings.refused(i)) {
+            Some(error) => Err(error),
+            None => Ok(settings),
+        }
+    }
+
+    /// What the file says, known or not.
+    pub(super) fn lines(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let entries = yaml::entries(text)
             .map_err(|message| ConfigError::Syntax { file: file.to_owned(), message })?;
-        let settings = Self { file: file.to_owned(), entries };
-        for (i, entry) in settings.entries.iter().enumerate() {
-            if keys::find(&entry.key).is_none() {
-                let remedy = match keys::nearest(&entry.key) {
-                    Some(nearest) => format!("did you mean '{nearest}'?"),
-                    None => "it is not served by this version; remove it (README lists the keys)"
-                        .to_owned(),
-                };
-                let key = entry.key.chars().filter(|c| !c.is_control()).take(120).collect();
-                return Err(ConfigError::UnknownKey { place: settings.place(entry), key, remedy });
-            }
-            if settings.entries[..i].iter().any(|earlier| earlier.key == entry.key) {
-                let key = entry.key.clone();
-                return Err(ConfigError::Twice { place: settings.place(entry), key });
-            }
+        Ok(Self { file: file.to_owned(), entries })
+    }
+
+    /// Why an entry's key cannot stand where it does, if so.
+    pub(super) fn refused(&self, index: usize) -> Option<ConfigError> {
+        let entry = &self.entries[index];
+        if keys::find(&entry.key).is_none() {
+            let remedy = match keys::nearest(&entry.key) {
+                Some(nearest) => format!("did you mean '{nearest}'?"),
+                None => {
+                    "it is not served by this version; remove it (README lists the keys)".to_owned()
+                }
+            };
+            let key = entry.key.chars().filter(|c| !c.is_control()).take(120).collect();
+            return Some(ConfigError::UnknownKey { place: self.place(entry), key, remedy });
         }
-        Ok(settings)
+        let is_second = self.entries[..index].iter().any(|earlier| earlier.key == entry.key);
+        is_second.then(|| ConfigError::Twice { place: self.place(entry), key: entry.key.clone() })
     }
 
     pub(super) fn place(&self, entry: &yaml::Entry) -> String {
@@ -57,8 +68,13 @@ impl Settings {
         };
         let text = match &entry.value {
             Value::String(_) | Value::Number(_) | Value::Bool(_) => yaml::text(&entry.value),
-            // A list is Kafka's comma-separated text.
-            Value::Sequence(items) => items.iter().map(yaml::text).collect::<Vec<_>>().join(","),
+            // A list is Kafka's comma-separated text, where a key takes one.
+            Value::Sequence(items)
+                if keys::find(key).is_some_and(Key::takes_a_list)
+                    && items.iter().all(|item| !item.is_sequence() && !item.is_mapping()) =>
+            {
+                items.iter().map(yaml::text).collect::<Vec<_>>().join(",")
+            }
             _ => return Err(self.bad(key)),
         };
         if text.chars().any(char::is_control) { Err(self.bad(key)) } else { Ok(Some(text)) }
@@ -78,12 +94,15 @@ impl Settings {
     }
 
     pub(super) fn bad(&self, key: &'static str) -> ConfigError {
-        ConfigError::BadValue {
-            place: self.place_of(key),
-            key,
-            value: self.entry(key).map(|entry| yaml::shown(&entry.value)).unwrap_or_default(),
-            form: keys::find(key).map(|spec| spec.form.clone()).unwrap_or_default(),
+        let value = self.entry(key).map(|entry| yaml::shown(&entry.value)).unwrap_or_default();
+        let mut form = keys::find(key).map(|spec| spec.form.clone()).unwrap_or_default();
+        let is_list = self.entry(key).is_some_and(|entry| entry.value.is_sequence());
+        if let Some(plain) = keys::find(key).and_then(|spec| units::plain(spec, &value)) {
+            form = format!("{form}, as a number alone: write {plain}");
+        } else if is_list && keys::find(key).is_some_and(|spec| !spec.takes_a_list()) {
+            form = format!("{form}, and no list: write the value alone");
         }
+        ConfigError::BadValue { place: self.place_of(key), key, value, form }
     }
 
     pub(super) fn not_served(
@@ -93,7 +112,22 @@ impl Settings {
         reason: &str,
     ) -> ConfigError {
         let place = self.place_of(key);
-        ConfigError::NotServed { place, key, value: value.to_string(), reason: reason.to_owned() }
+        let (value, reason) = (value.to_string(), reason.to_owned());
+        ConfigError::NotServed { place, key, value, reason, other: None }
+    }
+
+    /// As [`Settings::not_served`], because of what another key says.
+    pub(super) fn contradicts(
+        &self,
+        key: &'static str,
+        other: &'static str,
+        value: impl ToString,
+        reason: &str,
+    ) -> ConfigError {
+        // The line that is in the file, if only one is.
+        let place = self.place_of(if self.entry(key).is_some() { key } else { other });
+        let (value, reason) = (value.to_string(), reason.to_owned());
+        ConfigError::NotServed { place, key, value, reason, other: Some(other) }
     }
 
     pub(super) fn place_of(&self, key: &'static str) -> String {

@@ -21,18 +21,78 @@ const DEPTH_MAX: usize = 16;
 /// # Errors
 /// The parser's message, or a sentence on what the document should be.
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, String> {
-    let document: Value = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let document: Value = serde_yaml::from_str(text).map_err(|error| sentence(text, &error))?;
     let mut found = Vec::new();
     match document {
         Value::Null => {}
         Value::Mapping(_) => flatten("", document, 0, &mut found)?,
-        _ => return Err("the document must be a list of `key: value` lines".to_owned()),
+        _ => {
+            let hint = text.lines().enumerate().find_map(|(n, line)| hint(n + 1, line));
+            let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+            return Err(format!("the document must be a list of `key: value` lines{hint}"));
+        }
     }
     let lines = key_lines(text);
     for entry in &mut found {
         entry.line = lines.iter().find(|(key, _)| *key == entry.key).map(|(_, line)| *line);
     }
     Ok(found)
+}
+
+/// What the parser stumbled over, in the words of whoever wrote the file.
+fn sentence(text: &str, error: &serde_yaml::Error) -> String {
+    if let Some((line, _)) = text
+        .lines()
+        .enumerate()
+        .find(|(_, line)| line.contains('\t') && !line.trim_start().starts_with('#'))
+    {
+        return format!("line {} has a tab, which YAML does not take: write spaces", line + 1);
+    }
+    if let Some((key, first, second)) = twice(text) {
+        return format!(
+            "line {second}: '{key}' is given twice, first in line {first}; keep one of them"
+        );
+    }
+    let Some(location) = error.location() else { return error.to_string() };
+    // The parser stops behind what is wrong.
+    let nearby = [location.line(), location.line().saturating_sub(1)];
+    let hint = nearby.into_iter().find_map(|number| {
+        let line = text.lines().nth(number.checked_sub(1)?)?;
+        hint(number, line)
+    });
+    match hint {
+        Some(hint) => hint,
+        None => format!("line {}: {error}", location.line()),
+    }
+}
+
+/// A key that stands in block style twice: it, and its two lines.
+pub(super) fn twice(text: &str) -> Option<(String, usize, usize)> {
+    let lines = key_lines(text);
+    lines.iter().enumerate().find_map(|(i, (key, second))| {
+        let (_, first) = lines[..i].iter().find(|(earlier, _)| earlier == key)?;
+        Some((key.clone(), *first, *second))
+    })
+}
+
+/// What a line that is no setting probably meant to be.
+fn hint(number: usize, line: &str) -> Option<String> {
+    let body = line.trim();
+    if body.starts_with('#') || body.contains(": ") || body.ends_with(':') {
+        return None;
+    }
+    let is_name = |name: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        name.contains('.') && name.chars().all(legal)
+    };
+    if let Some((key, value)) = body.split_once('=').filter(|(key, _)| is_name(key.trim())) {
+        let (key, value) = (key.trim(), value.trim());
+        return Some(format!(
+            "line {number} is written as in server.properties: write `{key}: {value}`"
+        ));
+    }
+    let (key, value) = body.split_once(':').filter(|(key, _)| is_name(key))?;
+    Some(format!("line {number} has no space behind the colon: write `{key}: {value}`"))
 }
 
 fn flatten(prefix: &str, value: Value, depth: usize, found: &mut Vec<Entry>) -> Result<(), String> {
