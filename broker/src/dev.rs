@@ -199,6 +199,7 @@ impl Cluster {
             port: Some(self.zookeeper_port),
             tick_time_ms: TICK_TIME_MS,
             force_sync: true,
+            ensemble: None,
         })
         .await?;
         println!("ZooKeeper   {}  pid {}  {}", server.address(), server.pid(), self.seconds());

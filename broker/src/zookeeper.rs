@@ -31,6 +31,17 @@ pub struct ZooKeeperOptions {
     pub tick_time_ms: u32,
     /// Whether transactions are synced to disk before they are answered; only throw-away servers say no.
     pub force_sync: bool,
+    /// Its place in an ensemble; `None`: it stands alone.
+    pub ensemble: Option<Ensemble>,
+}
+
+/// Which member of an ensemble on this machine a server is. It is ready only with most of the others: start them together.
+#[derive(Clone, Debug)]
+pub struct Ensemble {
+    /// Its number, from 1.
+    pub number: usize,
+    /// The ports of each member for its followers and for elections.
+    pub ports: Vec<(u16, u16)>,
 }
 
 /// A running server; killed when dropped.
@@ -321,6 +332,15 @@ fn write_configuration(options: &ZooKeeperOptions, port: u16) -> Result<PathBuf,
     for folder in [&conf, &data] {
         fs::create_dir_all(folder)
             .map_err(|e| io_error(&format!("create {}", folder.display()), e))?;
+    }
+    let mut zoo = zoo;
+    if let Some(ensemble) = &options.ensemble {
+        for (number, (follow, elect)) in (1..).zip(&ensemble.ports) {
+            zoo.push_str(&format!("server.{number}=127.0.0.1:{follow}:{elect}\n"));
+        }
+        let file = data.join("myid");
+        fs::write(&file, format!("{}\n", ensemble.number))
+            .map_err(|e| io_error(&format!("write {}", file.display()), e))?;
     }
     for (name, text) in
         [("zoo.cfg", zoo.as_str()), ("log4j.properties", log4j), ("logback.xml", logback)]

@@ -1,5 +1,6 @@
 //! The first session of a process: connect, check that it is the right cluster, make the base tree.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use barnabas_proto::znode::{self, paths};
@@ -49,6 +50,20 @@ pub(crate) async fn connect_first<C: Connect>(
         }
         tokio::time::sleep(backoff.wait().min(left)).await;
     }
+}
+
+/// What to say when the ensemble grants another session timeout than the one that was asked for: it does so without a word.
+pub(crate) fn other_session(asked_ms: u64, granted: Duration) -> Option<String> {
+    let granted_ms = u64::try_from(granted.as_millis()).unwrap_or(u64::MAX);
+    let (word, bound) = match granted_ms.cmp(&asked_ms) {
+        Ordering::Equal => return None,
+        Ordering::Greater => ("at least", "minSessionTimeout (by default two tickTime)"),
+        Ordering::Less => ("at most", "maxSessionTimeout (by default twenty tickTime)"),
+    };
+    Some(format!(
+        "ZooKeeper grants sessions of {word} {granted_ms} ms, and zookeeper.session.timeout.ms asks for {asked_ms}: a dead host is \
+         noticed after {granted_ms} ms; set it to that, or change the ensemble's {bound}"
+    ))
 }
 
 /// Whether the session is over: what failed in it may be tried in another.
@@ -165,4 +180,19 @@ pub(crate) fn random_id() -> Result<[u8; 16], String> {
         }
     }
     Err("the random source is broken".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_of_another_length_is_told_with_the_bound_that_made_it() {
+        let said = |asked, granted| other_session(asked, Duration::from_millis(granted));
+        assert_eq!(said(6_000, 6_000), None);
+        let short = said(1_000, 4_000).unwrap();
+        assert!(short.contains("at least 4000 ms") && short.contains("minSession"), "{short}");
+        let long = said(90_000, 40_000).unwrap();
+        assert!(long.contains("at most 40000 ms") && long.contains("maxSession"), "{long}");
+    }
 }

@@ -172,6 +172,9 @@ fn properties(text: &str, separator: char) -> BTreeMap<&str, &str> {
         .collect()
 }
 
+/// The newest version of `meta.properties` that is read; it stands for the format of the whole directory.
+const META_VERSION_MAX: u32 = 1;
+
 /// Reads `meta.properties`; `None` if there is none.
 pub(crate) fn read_meta(path: &Path) -> Result<Option<Meta>, LogError> {
     if !path.exists() {
@@ -180,6 +183,13 @@ pub(crate) fn read_meta(path: &Path) -> Result<Option<Meta>, LogError> {
     let damaged = |reason| LogError::MetaDamaged { file: path.to_owned(), reason };
     let text = read_text(path)?.ok_or_else(|| damaged("it is no text"))?;
     let properties = properties(&text, '=');
+    // Kafka's own: 0 with ZooKeeper, 1 without.
+    if let Some(version) = properties.get("version")
+        && version.parse::<u32>().is_ok_and(|version| version > META_VERSION_MAX)
+    {
+        let (file, version) = (path.to_owned(), (*version).to_owned());
+        return Err(LogError::NewerFormat { file, version, known: META_VERSION_MAX });
+    }
     // A directory written by Kafka names the broker `broker.id` (with ZooKeeper) or `node.id`.
     let id = properties.get("broker.id").or_else(|| properties.get("node.id"));
     let broker_id = id.and_then(|v| v.parse().ok()).map(BrokerId);

@@ -74,6 +74,20 @@ pub enum LogError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The directory was written in a format that is newer than this version knows; nothing in it was changed.
+    #[error(
+        "{} is of version {version}, and this version of barnabas knows {known} at most: the directory was used by a newer one; \
+         start that one again (CHANGELOG.md says which versions can go back)",
+        file.display()
+    )]
+    NewerFormat {
+        /// The `meta.properties` file.
+        file: PathBuf,
+        /// What it says.
+        version: String,
+        /// The newest version that is read.
+        known: u32,
+    },
     /// An earlier write or sync failed: nothing is taken until the log is opened anew, which cuts it to its last whole batch.
     #[error(
         "an earlier write or sync of this log failed; it takes nothing until it is opened again"

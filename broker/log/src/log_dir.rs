@@ -61,7 +61,8 @@ impl LogDir {
     /// Makes the directory if need be and locks it.
     ///
     /// # Errors
-    /// [`LogError::DirectoryInUse`] if a living process has it; [`LogError::MetaDamaged`]; [`LogError::Io`].
+    /// [`LogError::DirectoryInUse`] if a living process has it; [`LogError::MetaDamaged`]; [`LogError::NewerFormat`];
+    /// [`LogError::Io`].
     pub fn lock(path: &Path) -> Result<Self, LogError> {
         Self::lock_on(Disk::real(), path)
     }

@@ -20,12 +20,14 @@ mod delete_records;
 mod durability;
 mod explain;
 mod group;
+mod health;
 mod kafka;
 mod leader;
 mod ledger;
 mod log;
 mod partitions;
 mod reassign;
+mod roll;
 mod run;
 mod settings;
 mod table;
@@ -77,6 +79,10 @@ enum Noun {
     /// Tell what is wrong with a partition, a broker, a group or the cluster, since when, and what to do.
     #[command(subcommand)]
     Explain(explain::ExplainVerb),
+    /// Restart the brokers one by one, without a client noticing.
+    Roll(roll::RollArgs),
+    /// Tell whether the broker on this machine serves.
+    Health(health::HealthArgs),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -164,6 +170,8 @@ pub(crate) fn main() -> ExitCode {
         Noun::Group(verb) => verb.run(),
         Noun::Ledger(verb) => verb.run(),
         Noun::Explain(verb) => verb.run(),
+        Noun::Roll(args) => args.run(),
+        Noun::Health(args) => args.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),

@@ -74,7 +74,8 @@ pub fn open_files() -> Option<u64> {
 }
 
 /// A trap if that are few.
-pub(super) fn few_files() -> Option<Trap> {
+#[must_use]
+pub fn few_files() -> Option<Trap> {
     let limit = open_files().filter(|limit| *limit < OPEN_FILES_WISHED)?;
     Some(Trap::few_files(limit))
 }

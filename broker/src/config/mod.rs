@@ -34,7 +34,7 @@ pub use check::{Checked, check};
 pub use error::ConfigError;
 pub use groups::GroupConfig;
 pub use keys::{KEYS, Key, find, nearest};
-pub use machine::{OPEN_FILES_WISHED, open_files};
+pub use machine::{OPEN_FILES_WISHED, few_files, open_files};
 pub use reference::reference;
 use settings::Settings;
 pub use shown::Shown;

@@ -31,7 +31,7 @@ impl Trap {
     pub(super) fn few_files(limit: u64) -> Self {
         let text = format!(
             "this process may open {limit} files, connections and logs alike; raise the limit to {OPEN_FILES_WISHED} or more \
-             (LimitNOFILE= of a systemd unit, `ulimit -Hn` of a shell)"
+             (LimitNOFILE= of a systemd unit, `ulimit -n` of a shell)"
         );
         Self::new("max.connections", text)
     }

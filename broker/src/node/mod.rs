@@ -1,6 +1,7 @@
 //! A running broker: what its parts share, and how they are started and stopped.
 
 mod expiry;
+mod notify;
 mod producer_ids;
 mod pulse;
 mod run;

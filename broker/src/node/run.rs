@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use super::expiry;
 use super::shutdown::{self, Stop};
 use super::state::{Node, Options, Parts};
-use crate::config::{BrokerConfig, HostPort};
+use super::{expiry, notify};
+use crate::config::{BrokerConfig, HostPort, few_files, traps};
 use crate::connection;
 use crate::control::{
     Agent, AgentHandle, FailedReports, Proposals, PushService, SaysStarting, ServedReports,
@@ -111,6 +111,13 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// What the operator may regret is in the log of each start.
+fn warn_of_traps(config: &BrokerConfig) {
+    for trap in traps(config).into_iter().chain(few_files()) {
+        tracing::warn!(key = trap.key, "{}", trap.text);
+    }
+}
+
 async fn life(
     config: &BrokerConfig,
     mut shutdown_signal: watch::Receiver<Stop>,
@@ -127,6 +134,7 @@ async fn life(
     let metrics = Metrics::new(config.broker_id, config.metrics_labels, health.clone());
     let site = Site::new(Hosts::of(config), health.clone(), metrics.clone());
     tokio::spawn(http::serve(site, http));
+    warn_of_traps(config);
     let servers = Servers::new(
         &config.zookeeper_connect.to_string(),
         Duration::from_millis(config.zookeeper_session_timeout_ms),
@@ -175,6 +183,7 @@ async fn life(
         target: "controller", broker = %config.broker_id, broker_epoch = %running.broker_epoch,
         cluster = %cluster_id, clean = start.kind.clean, tail_lost = start.kind.tail_lost, "registered"
     );
+    notify::ready();
     let view = Arc::new(View::new(config.broker_id, cluster_id.clone(), config.shown.clone()));
     let controller =
         ControllerClient::new(running.controller.clone(), running.membership.clone(), view.clone());
@@ -255,6 +264,7 @@ async fn life(
     let stopped = async {
         let _ = shutdown_signal.wait_for(|stop| *stop != Stop::No).await;
         tracing::info!(target: "controller", broker = %node.me, "stopping");
+        notify::stopping(config.controlled_shutdown.unwrap_or_default());
         // While it recovers nobody depends on it, and the recovery is to be broken off.
         if let Some(max_wait) = config.controlled_shutdown.filter(|_| agent.serves()) {
             shutdown::drain(&node, max_wait, &mut shutdown_signal).await;

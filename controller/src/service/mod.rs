@@ -98,6 +98,10 @@ pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<
     let begun = Instant::now();
     loop {
         let first = open::connect_first(&connect, address, begun, patience).await?;
+        let granted = crate::zookeeper::ZooKeeper::session_timeout(&first.0);
+        if let Some(warning) = open::other_session(config.session_timeout_ms, granted) {
+            tracing::warn!(target: "controller", "{warning}");
+        }
         let read = async {
             let id = open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await?;
             Ok((id, open::has_topics(&first.0, address).await?))

@@ -1,7 +1,7 @@
 //! `/controller`, `/controller_epoch` and `/cluster/id`.
 
 use barnabas_types::{BrokerId, ClusterId, ControllerEpoch};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::json::{Fields, ZnodeError, plain_number};
 use super::paths;
@@ -59,13 +59,28 @@ pub fn write_cluster_id(id: &ClusterId) -> Vec<u8> {
     json!({"version": "1", "id": id.0}).to_string().into_bytes()
 }
 
+/// The newest version of `/cluster/id` that is read; it stands for the format of everything in ZooKeeper.
+const CLUSTER_VERSION_MAX: u64 = 1;
+
 /// Reads `/cluster/id`.
 ///
 /// # Errors
-/// [`ZnodeError`] if there is no id of 1 to 64 visible ASCII characters in it.
+/// [`ZnodeError`] if there is no id of 1 to 64 visible ASCII characters in it, or if it is of a newer version.
 pub fn parse_cluster_id(data: &[u8]) -> Result<ClusterId, ZnodeError> {
     const LENGTH_MAX: usize = 64;
     let fields = Fields::parse(paths::CLUSTER_ID, data)?;
+    // Kafka writes it as text.
+    let version = match fields.optional("version") {
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(number) => number.as_u64(),
+        None => Some(CLUSTER_VERSION_MAX),
+    };
+    if version.is_none_or(|version| version > CLUSTER_VERSION_MAX) {
+        let reason = format!(
+            "this version of barnabas knows {CLUSTER_VERSION_MAX} at most: a newer one has used this cluster; start that one"
+        );
+        return Err(fields.error("version", reason));
+    }
     let id = fields.text("id")?;
     if id.is_empty() || id.len() > LENGTH_MAX || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(fields.error("id", "not 1 to 64 visible ASCII characters"));
@@ -76,6 +91,17 @@ pub fn parse_cluster_id(data: &[u8]) -> Result<ClusterId, ZnodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_of_a_newer_version_is_refused() {
+        for old in [r#"{"version":1,"id":"x"}"#, r#"{"id":"x"}"#] {
+            assert!(parse_cluster_id(old.as_bytes()).is_ok(), "{old}");
+        }
+        for newer in [r#"{"version":"2","id":"x"}"#, r#"{"version":2,"id":"x"}"#] {
+            let said = parse_cluster_id(newer.as_bytes()).unwrap_err().to_string();
+            assert!(said.contains("newer"), "{said}");
+        }
+    }
 
     #[test]
     fn nodes_read_back_as_written() {

@@ -43,5 +43,6 @@ pub(super) fn options(directory: &Path, port: u16) -> ZooKeeperOptions {
         port: Some(port),
         tick_time_ms: 100,
         force_sync: false,
+        ensemble: None,
     }
 }

@@ -12,7 +12,7 @@ use barnabas_tests::cluster::{Cluster, Options, fresh_directory, run_program};
 use super::topic;
 
 /// Writes a configuration beside the cluster's and returns its path.
-fn configuration(folder: &Path, lines: &[(&str, String)]) -> Outcome<PathBuf> {
+pub(super) fn configuration(folder: &Path, lines: &[(&str, String)]) -> Outcome<PathBuf> {
     let file = folder.join("bad.yaml");
     let text: String = lines.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
     fs::write(&file, text)?;
@@ -20,7 +20,7 @@ fn configuration(folder: &Path, lines: &[(&str, String)]) -> Outcome<PathBuf> {
 }
 
 /// A configuration that is right except for what a test changes.
-fn right(folder: &Path, zookeeper: &str) -> Outcome<Vec<(&'static str, String)>> {
+pub(super) fn right(folder: &Path, zookeeper: &str) -> Outcome<Vec<(&'static str, String)>> {
     Ok(vec![
         ("broker.id", "9".to_owned()),
         ("listeners", format!("PLAINTEXT://127.0.0.1:{}", free_port()?)),
@@ -33,7 +33,7 @@ fn right(folder: &Path, zookeeper: &str) -> Outcome<Vec<(&'static str, String)>>
     ])
 }
 
-fn with(
+pub(super) fn with(
     mut lines: Vec<(&'static str, String)>,
     key: &'static str,
     value: impl ToString,
@@ -44,13 +44,13 @@ fn with(
 }
 
 /// The broker does not start: exit code 1 and one line on stderr with all of `parts`.
-async fn refused(file: &Path, parts: &[&str]) -> Outcome<()> {
+pub(super) async fn refused(file: &Path, parts: &[&str]) -> Outcome<()> {
     let output = run_program(&["broker", "--config", &file.display().to_string()]).await?;
     one_sentence(&output, 1, parts);
     Ok(())
 }
 
-fn one_sentence(output: &Output, code: i32, parts: &[&str]) {
+pub(super) fn one_sentence(output: &Output, code: i32, parts: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let logged = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}\n{logged}");

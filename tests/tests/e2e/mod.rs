@@ -22,6 +22,7 @@ mod delete_records;
 #[cfg(target_os = "linux")]
 mod disk_faults;
 mod elections;
+mod ensemble;
 #[cfg(target_os = "linux")]
 mod explain;
 #[cfg(target_os = "linux")]
@@ -39,6 +40,7 @@ mod ledger_runs;
 mod lives;
 mod main_job;
 mod metrics;
+mod mistakes;
 mod partitions;
 #[cfg(target_os = "linux")]
 mod power_cuts;
@@ -47,6 +49,7 @@ mod reassign;
 mod recovery;
 #[cfg(target_os = "linux")]
 mod reference_clients;
+mod roll;
 #[cfg(target_os = "linux")]
 mod shim;
 mod shutdown;

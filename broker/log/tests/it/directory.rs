@@ -48,6 +48,11 @@ fn a_directory_stays_with_its_broker_and_cluster() {
     assert_ne!(LogDir::lock(second.path()).unwrap().bind(BrokerId(3), &cluster).unwrap(), id);
     fs::write(temp.path().join("meta.properties"), "version=1\nbroker.id=x\n").unwrap();
     assert!(matches!(LogDir::lock(temp.path()), Err(LogError::MetaDamaged { .. })));
+    let newer = "version=2\nbroker.id=1\ncluster.id=c\n";
+    std::fs::write(temp.path().join("meta.properties"), newer).unwrap();
+    let refused = LogDir::lock(temp.path()).unwrap_err();
+    assert!(matches!(&refused, LogError::NewerFormat { version, .. } if version == "2"));
+    assert!(refused.to_string().contains("newer one"), "{refused}");
 }
 
 #[test]
