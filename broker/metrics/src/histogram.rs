@@ -162,7 +162,7 @@ mod tests {
         histogram.observe(1_000);
         let since = histogram.counts().since(&earlier);
         assert_eq!((since.count(), since.sum()), (1, 1_000));
-        let mut both = earlier.clone();
+        let mut both = earlier;
         both.add(&since);
         assert_eq!(both, histogram.counts());
     }

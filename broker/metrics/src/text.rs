@@ -29,7 +29,12 @@ impl Labels {
 
     /// One more. The value may be any text; the name is one that this program has.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Display) -> Self {
+    pub fn with(self, name: &str, value: impl Display) -> Self {
+        self.with_any(name, &value)
+    }
+
+    /// Not generic, so that it is compiled here, with optimisation.
+    fn with_any(mut self, name: &str, value: &dyn Display) -> Self {
         if !self.0.is_empty() {
             self.0.push(',');
         }
@@ -88,7 +93,7 @@ impl Text {
 
     /// One sample.
     pub fn sample(&mut self, labels: &Labels, value: impl Display) {
-        self.line("", labels, "", value);
+        self.line("", labels, "", &value);
     }
 
     /// A metric with one sample and no labels.
@@ -103,11 +108,11 @@ impl Text {
         for (name, quantile) in QUANTILES {
             // Without observations there is no quantile, and nothing is said.
             if let Some(value) = recent.quantile(quantile) {
-                self.line("", labels, &format!("quantile=\"{name}\""), value / unit);
+                self.line("", labels, &format!("quantile=\"{name}\""), &(value / unit));
             }
         }
-        self.line("_sum", labels, "", all.sum() as f64 / unit);
-        self.line("_count", labels, "", all.count());
+        self.line("_sum", labels, "", &(all.sum() as f64 / unit));
+        self.line("_count", labels, "", &all.count());
     }
 
     /// The samples of a histogram of microseconds, in seconds.
@@ -125,15 +130,16 @@ impl Text {
     fn buckets(&mut self, labels: &Labels, counts: &Counts, powers: &[u32], unit: f64) {
         for power in powers {
             let bound = (1_u64 << power) as f64 / unit;
-            self.line("_bucket", labels, &format!("le=\"{bound}\""), counts.at_most(*power));
+            self.line("_bucket", labels, &format!("le=\"{bound}\""), &counts.at_most(*power));
         }
         let count = counts.count();
-        self.line("_bucket", labels, "le=\"+Inf\"", count);
-        self.line("_sum", labels, "", counts.sum() as f64 / unit);
-        self.line("_count", labels, "", count);
+        self.line("_bucket", labels, "le=\"+Inf\"", &count);
+        self.line("_sum", labels, "", &(counts.sum() as f64 / unit));
+        self.line("_count", labels, "", &count);
     }
 
-    fn line(&mut self, suffix: &str, labels: &Labels, more: &str, value: impl Display) {
+    /// Not generic, as above.
+    fn line(&mut self, suffix: &str, labels: &Labels, more: &str, value: &dyn Display) {
         let Some(metric) = self.metric else { return };
         let out = &mut self.out;
         out.push_str(metric.name);

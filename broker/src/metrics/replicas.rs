@@ -1,10 +1,10 @@
 //! A look at every replica here, without waiting for any.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use barnabas_types::TopicPartition;
+use tokio::runtime::Handle;
 
 use crate::node::Node;
 use crate::partition::{Figures, Hosted};
@@ -18,7 +18,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 pub(super) struct Replicas(Vec<(Arc<Hosted>, Option<Figures>)>);
 
 impl Replicas {
-    /// Looks. Blocks for [`TRIES`] times [`TRY_AGAIN`] at most.
+    /// Looks, on a thread for blocking work of a runtime. Takes [`TRIES`] times [`TRY_AGAIN`] at most.
     pub(super) fn look(node: &Node) -> Self {
         let mut all: Vec<_> =
             node.partitions.all().into_iter().map(|hosted| (hosted, None)).collect();
@@ -28,7 +28,7 @@ impl Replicas {
         let now = node.now();
         for round in 0..TRIES {
             if round > 0 {
-                thread::sleep(TRY_AGAIN);
+                Handle::current().block_on(tokio::time::sleep(TRY_AGAIN));
             }
             let mut whole = true;
             for (hosted, figures) in all.iter_mut().filter(|(_, figures)| figures.is_none()) {

@@ -79,7 +79,9 @@ const IN: &str = "kafka_server_brokertopicmetrics_messagesin_total";
 async fn a_scrape_tells_what_was_produced_and_where_the_partition_stands() {
     let rig = Rig::new(Detail::Partition);
     let hosted = rig.node.partitions.get("t", 0).unwrap();
-    (0..3).for_each(|n| drop(produce(&rig.node, &hosted, Acks::None, n, None)));
+    for n in 0..3 {
+        produce(&rig.node, &hosted, Acks::None, n, None);
+    }
     // A repeated batch is no message more.
     produce(&rig.node, &hosted, Acks::None, 2, None);
     let scraped = rig.scrape().await;
@@ -106,7 +108,9 @@ async fn a_scrape_tells_what_was_produced_and_where_the_partition_stands() {
 async fn counters_do_not_fall_when_a_replica_or_its_topic_goes() {
     let rig = Rig::new(Detail::Partition);
     let hosted = rig.node.partitions.get("t", 0).unwrap();
-    (0..3).for_each(|n| drop(produce(&rig.node, &hosted, Acks::None, n, None)));
+    for n in 0..3 {
+        produce(&rig.node, &hosted, Acks::None, n, None);
+    }
     rig.node.partitions.remove(&tp("t", 0));
     let scraped = rig.scrape().await;
     assert_eq!((one(&scraped, IN, OF_T), bare(&scraped, IN)), (3.0, 3.0));

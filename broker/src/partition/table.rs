@@ -16,7 +16,11 @@ pub struct PartitionTable {
     gone: Mutex<Gone>,
 }
 
-/// Of topics that exist, by name, and of all others. Bounded by the topics of the cluster.
+/// Topics of which replicas have left that are remembered by name; each scrape forgets those that do not exist any more. Where nobody
+/// scrapes, all are put together beyond it: then counters of topics fall once.
+const GONE_TOPICS_MAX: usize = 10_000;
+
+/// Of topics by name, and of all others.
 #[derive(Default)]
 struct Gone {
     by_topic: HashMap<String, Carried>,
@@ -44,8 +48,8 @@ impl PartitionTable {
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let tp = hosted.topic_partition.clone();
         let of_topic = topics.entry(tp.topic.as_str().to_owned()).or_default();
-        let before = of_topic.insert(tp.partition, hosted);
-        self.leaves(before.as_ref());
+        let before = of_topic.insert(tp.partition, hosted.clone());
+        self.leaves(before.as_ref().filter(|before| !Arc::ptr_eq(before, &hosted)));
         before
     }
 
@@ -64,9 +68,17 @@ impl PartitionTable {
     /// To be called with `topics` locked, so that what it carried is counted once. What it carries later is not counted.
     fn leaves(&self, hosted: Option<&Arc<Hosted>>) {
         let Some(hosted) = hosted else { return };
+        let carried = hosted.traffic.carried();
+        if carried == Carried::default() {
+            return;
+        }
         let name = hosted.topic_partition.topic.as_str();
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        *gone.by_topic.entry(name.to_owned()).or_default() += hosted.traffic.carried();
+        if gone.by_topic.len() >= GONE_TOPICS_MAX {
+            let Gone { by_topic, others } = &mut *gone;
+            by_topic.drain().for_each(|(_, carried)| *others += carried);
+        }
+        *gone.by_topic.entry(name.to_owned()).or_default() += carried;
     }
 
     /// What was carried, by topic. Those that neither are here nor `exist` are put together.

@@ -81,11 +81,14 @@ async fn every_metric_is_served_and_sums_over_brokers_are_right() -> Outcome<()>
         ("kafka_controller_kafkacontroller_activecontrollercount", &[], 1.0),
         ("kafka_brokers", &[], 3.0),
         ("kafka_server_kafkaserver_brokerstate", &[], 9.0),
+        ("barnabas_zookeeper_connected", &[], 3.0),
+        ("kafka_server_sessionexpirelistener_zookeepersyncconnects_total", &[], 3.0),
         ("kafka_server_replicamanager_underreplicatedpartitions", &[], 0.0),
     ] {
         until(&mut cluster, metric, labels, expected).await?;
     }
     let all = scrape(&mut cluster).await?;
+    assert!(sum(&all, "barnabas_zookeeper_request_seconds", &[]) > 0.0);
     assert!(sum(&all, "barnabas_flush_partitions_total", &[]) > 0.0, "acks waited for flushes");
     let read = sum(&all, "kafka_server_brokertopicmetrics_bytesout_total", of_t);
     let written = sum(&all, "kafka_server_brokertopicmetrics_bytesin_total", of_t);

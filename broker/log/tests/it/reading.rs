@@ -117,6 +117,12 @@ fn the_bytes_from_an_offset_on_are_those_of_its_batch_and_all_behind_it() {
     assert_eq!(log.bytes_from(log.log_end()).unwrap(), 0);
     assert_eq!(log.bytes_from(log.log_start()).unwrap(), log.size_bytes());
     assert!(log.bytes_from(Offset(log.log_end().0 + 1)).is_err());
+    assert_eq!(log.unflushed_bytes(), log.size_bytes(), "nothing is flushed yet");
+    log.flush().unwrap();
+    assert_eq!(log.unflushed_bytes(), 0);
+    let before = log.size_bytes();
+    append(&mut log, 1, 20, 9);
+    assert_eq!(log.unflushed_bytes(), log.size_bytes() - before);
 }
 
 #[test]
