@@ -164,7 +164,7 @@ impl BrokerConfig {
         let hour = 3_600_000;
         let topic = topic_defaults(s)?;
         let config = Self {
-            file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
+            file: std::path::absolute(&s.file).unwrap_or_else(|_| s.file.clone()),
             broker_id: BrokerId(s.number("broker.id", 0, i32::MAX.into())?),
             log_dirs: s.directories("log.dirs")?,
             zookeeper_connect: s.zookeeper()?,
@@ -181,7 +181,7 @@ impl BrokerConfig {
                 &admin_listener,
             )?,
             http_listener: s.address("http.listener")?,
-            http_allowed_hosts: host_names(&s)?,
+            http_allowed_hosts: host_names(s)?,
             metrics_labels: Detail::parse(&s.required("metrics.labels")?)
                 .ok_or_else(|| s.bad("metrics.labels"))?,
             rack: s.text("broker.rack")?,
