@@ -450,6 +450,8 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
         groups: GroupConfig::default(),
         session_timeout_ms: 6_000,
         shown: Vec::new().into(),
+        config_file: Default::default(),
+        zookeeper_servers: String::new(),
     };
     let runtime = tokio::runtime::Handle::current();
     let (control, data) = (runtime.clone(), runtime);

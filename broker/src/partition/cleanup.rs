@@ -62,11 +62,14 @@ impl Hosted {
         work(&mut self.lock().log);
     }
 
-    /// A compaction ended with an error: where it has left the log fenced, the partition is.
+    /// A compaction ended with an error: where it has left the log fenced, the partition is; and where the disk does not give what was
+    /// written, or takes no more of it.
     pub(crate) fn compaction_failed(&self, now: Now, error: &LogError, after: &mut Aftermath) {
         let mut inner = self.lock();
         if inner.log.is_fenced() && !inner.closed {
             inner.failed(self, now, None, error, after);
+        } else if error.is_disk_fault() {
+            inner.read_failed(self, now, error, after);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use barnabas_log::{FlushStep, Op};
+use barnabas_log::{FlushStep, LogError, Op};
 use barnabas_replica::{FetchAnswer, FetchOutcome, FetchPosition, FollowerFetch, Role, StatePush};
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, Condition, DirectoryId, LeaderEpoch, Offset, Partition,
@@ -329,6 +329,24 @@ async fn r38_a_disk_that_does_not_give_back_what_was_written_takes_the_replica_o
     let [(of, failure)] = &failures[..] else { panic!("{}", failures.len()) };
     assert!(Arc::ptr_eq(of, &hosted) && failure.kind == FailureKind::Read, "{failure:?}");
     assert_eq!((failure.os_error, failure.loss), (Some(5), None));
+}
+
+#[tokio::test]
+async fn a_compaction_that_meets_a_disk_fault_ends_the_replica_and_any_other_error_does_not() {
+    let (node, disk) = (node(), Disk::new());
+    let hosted = disk.host(&node, tp("t", 0));
+    state(&node, &hosted, push(1, 1, &[1]));
+    let error = |raw| LogError::Io {
+        what: "read",
+        path: "/data/t-0".into(),
+        source: std::io::Error::from_raw_os_error(raw),
+    };
+    let mut after = Aftermath::default();
+    hosted.compaction_failed(node.now(), &error(28), &mut after);
+    assert!(after.failure.is_none() && hosted.leads_in(LeaderEpoch(1)), "the disk is full");
+    hosted.compaction_failed(node.now(), &error(5), &mut after);
+    assert_eq!(after.failure.as_ref().map(|failure| failure.kind), Some(FailureKind::Read));
+    assert_eq!(hosted.role(), Role::Idle);
 }
 
 #[tokio::test]

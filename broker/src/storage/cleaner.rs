@@ -79,7 +79,12 @@ impl Cleaner {
                     }
                 }
                 Ok(None) => {}
-                Err(error) => self.leave_alone(node, &hosted, &error),
+                Err(error) => {
+                    if error.is_disk_fault() {
+                        hosted.unreadable(&error);
+                    }
+                    self.leave_alone(node, &hosted, &error);
+                }
             }
         }
         best

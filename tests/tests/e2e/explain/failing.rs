@@ -118,6 +118,10 @@ async fn what_dies_or_fails_is_told_first_and_the_advice_heals_it() -> Outcome<(
     follow(&mut cluster, &told).await?;
     until_well(&third, "partition t:0").await?;
     until_well(&third, "cluster").await?;
+    // What it may have cost is worth knowing for a day.
+    let told = until_first(&third, "cluster", &["records_lost"]).await?;
+    assert_eq!(told["well"], true, "{told:#}");
+    assert!(text(&told, "/next_command/command").starts_with("barnabas ledger verify --since 24h"));
 
     drained(&mut cluster, &third).await?;
     failed_directory(&mut cluster, &third).await?;
