@@ -430,8 +430,6 @@ fn node(me: BrokerId, epoch: BrokerEpoch) -> Arc<Node> {
     let handle = ControllerHandle::absent();
     let controller = ControllerClient::new(handle, membership.clone(), view.clone());
     let options = Options {
-        config_file: std::path::PathBuf::new(),
-        zookeeper_servers: String::new(),
         replica_lag_time_max_ms: 10_000,
         replica_fetch_wait_max_ms: 500,
         replica_fetch_max_bytes: 1 << 20,

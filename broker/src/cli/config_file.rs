@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use barnabas_broker::config::{self, BrokerConfig, Key};
+use barnabas_broker::config::{self, BrokerConfig, KEYS, Key};
 use barnabas_proto::v1::{DescribeBrokerConfigRequest, DescribeBrokerConfigResponse};
 use clap::Args;
 use serde_json::{Value, json};
@@ -131,12 +131,12 @@ fn key(name: &str) -> Result<&'static Key, CliError> {
     if let Some(key) = config::find(name) {
         return Ok(key);
     }
-    let nearest = config::nearest(name);
     // A topic's name for it is no mistake.
-    if let Some(key) = nearest.and_then(config::find).filter(|key| key.topics_name() == Some(name))
-    {
+    if let Some(key) = KEYS.iter().find(|key| key.topics_name() == Some(name)) {
         return Ok(key);
     }
+    let topics = KEYS.iter().filter_map(Key::topics_name);
+    let nearest = config::nearest(name).or_else(|| barnabas_types::nearest(name, topics));
     let remedy = match nearest {
         Some(nearest) => format!("did you mean '{nearest}'?"),
         None => "`barnabas config reference` lists those that there are".to_owned(),
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(key("log.retention.ms").unwrap().name, "log.retention.ms");
         assert_eq!(key("flush.ms").unwrap().name, "log.flush.interval.ms");
         let refused = |name: &str| key(name).unwrap_err().to_string();
-        assert!(refused("log.retention.mss").contains("'log.retention.ms'"));
-        assert!(refused("flush.m").contains("did you mean"), "{}", refused("flush.m"));
+        assert!(refused("log.retentoin.ms").contains("did you mean 'log.retention.ms'?"));
+        assert!(refused("flush.m").contains("did you mean 'flush.ms'?"), "{}", refused("flush.m"));
         assert!(refused("quota.window.num").contains("config reference"));
     }
 }

@@ -1,7 +1,7 @@
 //! The command line: one binary, noun then verb, a table for people, `--json` for programs, exit codes that mean something.
 //!
 //! 0: done. 1: the cluster (or this machine) refused. 2: the command line is wrong. 3: the cluster cannot be reached. 4: not now.
-//! 5: never, as things are. 6: of `explain`: something is wrong with what it was asked about.
+//! 5: never, as things are. 6: of `explain` and `doctor`: something is wrong with what they were asked about.
 
 /// `println!` that ends the command quietly when nobody reads its output any more (`barnabas topic list | head`).
 macro_rules! say {
@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 mod config_file;
 mod delete_records;
+mod doctor;
 mod durability;
 mod explain;
 mod group;
@@ -83,6 +84,8 @@ enum Noun {
     Roll(roll::RollArgs),
     /// Tell whether the broker on this machine serves.
     Health(health::HealthArgs),
+    /// Look at a broker's machine, its cluster and its ZooKeeper, and say of each thing how it is and what to do.
+    Doctor(doctor::DoctorArgs),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -172,6 +175,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Explain(verb) => verb.run(),
         Noun::Roll(args) => args.run(),
         Noun::Health(args) => args.run(),
+        Noun::Doctor(args) => args.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),

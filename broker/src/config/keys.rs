@@ -437,7 +437,14 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     if let Some(setting) = Setting::find(name) {
         return Some(setting.broker_key);
     }
-    barnabas_types::nearest(name, KEYS.iter().map(|key| key.name))
+    let nearest = barnabas_types::nearest(name, KEYS.iter().map(|key| key.name))?;
+    // Units of time are not told apart: the one that was written comes first, then the finest.
+    let Some((stem, "ms" | "seconds" | "minutes" | "hours")) = nearest.rsplit_once('.') else {
+        return Some(nearest);
+    };
+    let mut units = name.rsplit('.').next().into_iter().chain(["ms"]);
+    let same = |unit: &str| find(&format!("{stem}.{unit}")).map(|key| key.name);
+    units.find_map(same).or(Some(nearest))
 }
 
 #[cfg(test)]
@@ -453,6 +460,12 @@ mod tests {
             ("zookeper.connect", "zookeeper.connect"),
             ("replica.lag.time.ms", "replica.lag.time.max.ms"),
             ("advertised.listener", "advertised.listeners"),
+            ("log.retentoin.ms", "log.retention.ms"),
+            ("log.retentoin.hours", "log.retention.hours"),
+            ("log.retention.days", "log.retention.ms"),
+            ("flush.ms", "log.flush.interval.ms"),
+            ("log.retention.byte", "log.retention.bytes"),
+            ("listners", "listeners"),
         ] {
             assert_eq!(nearest(typed), Some(meant), "{typed}");
         }

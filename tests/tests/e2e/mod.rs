@@ -21,6 +21,7 @@ mod connections;
 mod delete_records;
 #[cfg(target_os = "linux")]
 mod disk_faults;
+mod doctor;
 mod elections;
 mod ensemble;
 #[cfg(target_os = "linux")]
