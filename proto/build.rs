@@ -3,7 +3,11 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    const FILES: [&str; 2] = ["proto/barnabas/v1/control.proto", "proto/barnabas/v1/admin.proto"];
+    const FILES: [&str; 3] = [
+        "proto/barnabas/v1/control.proto",
+        "proto/barnabas/v1/admin.proto",
+        "proto/barnabas/v1/page.proto",
+    ];
     for file in FILES {
         println!("cargo:rerun-if-changed={file}");
     }

@@ -17,6 +17,7 @@ pub mod load;
 pub mod losses;
 pub mod network;
 pub mod oracles;
+pub mod page;
 pub mod ports;
 pub mod power;
 pub mod power_cut;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http_body_util::Full;
+use http_body_util::{Either, Full, StreamBody};
 use hyper::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     HeaderMap, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
@@ -13,8 +13,10 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::events::Feed;
+
 /// What is sent.
-pub(super) type Body = Full<Bytes>;
+pub(super) type Body = Either<Full<Bytes>, StreamBody<Feed>>;
 
 /// Answers over so many bytes are compressed for whoever takes that.
 const GZIP_FROM_BYTES: usize = 1_000;
@@ -28,12 +30,14 @@ pub(crate) struct Answer {
     pub(super) status: StatusCode,
     content_type: &'static str,
     body: Bytes,
+    /// The body in gzip, if that was made before.
+    packed: Option<Bytes>,
 }
 
 impl Answer {
     /// `body` is of the kind `content_type`.
     pub(crate) fn of(content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status: StatusCode::OK, content_type, body: body.into() }
+        Self { status: StatusCode::OK, content_type, body: body.into(), packed: None }
     }
 
     /// An object, and a line end for whoever reads it at a terminal.
@@ -46,6 +50,11 @@ impl Answer {
         Self { status, ..self }
     }
 
+    /// The same with its body in gzip, too.
+    pub(super) fn packed(self, packed: Option<Bytes>) -> Self {
+        Self { packed, ..self }
+    }
+
     /// `{"error": {"code", "message"}}`.
     pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Self {
         Self::json(&json!({ "error": { "code": code, "message": message } })).with(status)
@@ -54,24 +63,36 @@ impl Answer {
     /// As it goes out to whoever sent these headers.
     pub(super) fn response(self, asked: &HeaderMap) -> Response<Body> {
         let packed = (self.body.len() > GZIP_FROM_BYTES && takes_gzip(asked))
-            .then(|| gzip(&self.body))
+            .then(|| self.packed.or_else(|| gzip(&self.body)))
             .flatten();
         let is_packed = packed.is_some();
-        let mut response = Response::new(Full::new(packed.unwrap_or(self.body)));
+        let body = Either::Left(Full::new(packed.unwrap_or(self.body)));
+        let mut response = safe(Response::new(body), self.content_type);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        let mut put = |name, value| headers.insert(name, HeaderValue::from_static(value));
-        put(CONTENT_TYPE, self.content_type);
-        put(CACHE_CONTROL, "no-store");
-        put(CONTENT_SECURITY_POLICY, POLICY);
-        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
-        put(REFERRER_POLICY, "no-referrer");
-        put(VARY, "accept-encoding");
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
         if is_packed {
-            put(CONTENT_ENCODING, "gzip");
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         response
     }
+}
+
+/// A stream of events.
+pub(super) fn streaming(feed: Feed) -> Response<Body> {
+    safe(Response::new(Either::Right(StreamBody::new(feed))), "text/event-stream")
+}
+
+/// With the headers that every answer has.
+fn safe(mut response: Response<Body>, content_type: &'static str) -> Response<Body> {
+    let headers = response.headers_mut();
+    let mut put = |name, value| headers.insert(name, HeaderValue::from_static(value));
+    put(CONTENT_TYPE, content_type);
+    put(CACHE_CONTROL, "no-store");
+    put(CONTENT_SECURITY_POLICY, POLICY);
+    put(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    put(REFERRER_POLICY, "no-referrer");
+    response
 }
 
 /// Whether gzip is named, and not with a weight of 0.

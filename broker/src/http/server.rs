@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -14,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::answer::{Answer, Body};
+use super::events::Cut;
 use super::routes::Site;
 
 /// Connections at once; whoever comes later waits in the socket's backlog.
@@ -48,9 +50,11 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
 
 /// However it ends, nobody is to be told.
 async fn one(site: Arc<Site>, stream: TcpStream) {
+    let (cut, streams) = (Cut::default(), Arc::new(AtomicBool::new(false)));
+    let (of_answers, told) = (cut.clone(), streams.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(answer(&site, &request).await) }
+        let (site, cut, streams) = (site.clone(), of_answers.clone(), told.clone());
+        async move { Ok::<_, Infallible>(answer(&site, &request, &cut, &streams).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -60,12 +64,26 @@ async fn one(site: Arc<Site>, stream: TcpStream) {
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = cut.wanted() => return,
         () = tokio::time::sleep(CONNECTION_DEADLINE) => connection.as_mut().graceful_shutdown(),
+    }
+    if streams.load(Ordering::Acquire) {
+        // For as long as it reads.
+        tokio::select! {
+            _ = connection => {}
+            () = cut.wanted() => {}
+        }
+        return;
     }
     let _ = tokio::time::timeout(LAST_ANSWER_DEADLINE, connection).await;
 }
 
-async fn answer<B>(site: &Site, request: &Request<B>) -> Response<Body> {
+async fn answer<B>(
+    site: &Site,
+    request: &Request<B>,
+    cut: &Cut,
+    streams: &AtomicBool,
+) -> Response<Body> {
     let (headers, uri) = (request.headers(), request.uri());
     let answer = if !site.hosts.admit(headers.get(HOST)) {
         let said = "this broker is not asked by that name; its own are its addresses, localhost, the hosts of its \
@@ -73,8 +91,13 @@ async fn answer<B>(site: &Site, request: &Request<B>) -> Response<Body> {
         Answer::error(StatusCode::MISDIRECTED_REQUEST, "bad_request", said)
     } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
         Answer::error(StatusCode::METHOD_NOT_ALLOWED, "bad_request", "only GET is served")
+    } else if *request.method() == Method::GET
+        && let Some(stream) = site.events(uri.path(), headers, cut)
+    {
+        streams.store(stream.status() == StatusCode::OK, Ordering::Release);
+        return stream;
     } else {
-        site.get(uri.path(), uri.query().unwrap_or_default(), headers).await
+        site.get(uri.path(), uri.query().unwrap_or_default()).await
     };
     answer.response(headers)
 }
@@ -119,6 +142,9 @@ mod tests {
             (get("/health/ready", "[::1]:9292"), 503, r#""broker_id":1"#),
             (get("/metrics", "localhost"), 200, "kafka_server_kafkaserver_brokerstate 1\n"),
             (get("/nowhere", "localhost"), 404, "/health/ready"),
+            (get("/", "localhost"), 200, "app.js"),
+            (get("/api/v1/cluster", "localhost"), 503, "not_ready"),
+            (get("/api/v1/events", "localhost"), 503, "not_ready"),
             (get("/health/live", "evil.example"), 421, "http.allowed.hosts"),
             ("GET /health/live HTTP/1.0\r\n\r\n".to_owned(), 200, "live"),
             (

@@ -34,7 +34,7 @@ use crate::control::{
 };
 use crate::explain::{Contact, Explainer};
 use crate::health::Health;
-use crate::http::{self, Hosts, Site};
+use crate::http::{self, Hosts, PageService, Site};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -133,7 +133,7 @@ async fn life(
     let health = Health::new(config.broker_id, config.storage.reserve_bytes);
     let metrics = Metrics::new(config.broker_id, config.metrics_labels, health.clone());
     let site = Site::new(Hosts::of(config), health.clone(), metrics.clone());
-    tokio::spawn(http::serve(site, http));
+    tokio::spawn(http::serve(site.clone(), http));
     warn_of_traps(config);
     let servers = Servers::new(
         &config.zookeeper_connect.to_string(),
@@ -221,15 +221,24 @@ async fn life(
         tokio::spawn(timeline::keep(node.journal.clone(), records, told))
     });
     let explainer = Explainer::new(node.clone(), storage.clone(), health.clone());
+    let ledger = Arc::new(Ledger::new(node.me, node.journal.clone()));
+    let source = http::Source::new(http::Parts {
+        node: node.clone(),
+        storage: storage.clone(),
+        health: health.clone(),
+        explains: explainer.clone(),
+        failovers: history.clone(),
+        ledger: ledger.clone(),
+        zookeeper_connect: config.zookeeper_connect.to_string(),
+        http_port: config.http_listener.port,
+    });
+    let page = PageService::server(&source);
+    site.registered(source);
     let admin = AdminService::server(
         running.controller.clone(),
         controller,
         view,
-        Served {
-            ledger: Arc::new(Ledger::new(node.me, node.journal.clone())),
-            failovers: history,
-            explains: explainer.clone(),
-        },
+        Served { ledger, failovers: history, explains: explainer.clone() },
     );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
@@ -241,6 +250,7 @@ async fn life(
         .add_service(pushes)
         .add_service(ControllerControlService::server(running.controller.clone()))
         .add_service(admin)
+        .add_service(page)
         .serve_with_incoming(TcpIncoming::from(grpc).with_nodelay(Some(true)));
     let services = tokio::spawn(async move {
         if let Err(error) = services.await {

@@ -42,6 +42,7 @@ mod lives;
 mod main_job;
 mod metrics;
 mod mistakes;
+mod page;
 mod partitions;
 #[cfg(target_os = "linux")]
 mod power_cuts;

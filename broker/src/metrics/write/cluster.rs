@@ -94,8 +94,8 @@ pub(in super::super) fn cluster(
             }
             let tells = leads || (is_controller && leader.is_none());
             if tells && metrics.detail == Detail::Partition {
-                let figures = replicas.get(name.as_str(), *index).filter(|figures| figures.leads);
-                let offsets = figures.and_then(|f| Some((f.log_start.0, f.high_watermark?.0)));
+                let figures = replicas.get(name.as_str(), *index).filter(|figures| figures.leads());
+                let offsets = figures.and_then(|f| Some((f.log_start.0, f.told_high_watermark?.0)));
                 lines.push(Line {
                     labels: Labels::none().with("topic", name.as_str()).with("partition", index),
                     leader: leader.map_or(-1, |BrokerId(id)| id),

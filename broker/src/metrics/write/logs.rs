@@ -31,10 +31,10 @@ pub(in super::super) fn logs(
     text.one("barnabas_held_replicas", held);
     let (mut unflushed, mut lag) = (Unflushed::default(), 0);
     for (_, figures) in replicas.told() {
-        unflushed.records += figures.unflushed_records;
+        unflushed.records += figures.unflushed_records();
         unflushed.bytes += figures.unflushed_bytes;
         unflushed.age_ms = unflushed.age_ms.max(figures.unflushed_age_ms);
-        lag = lag.max(figures.farthest_lag.unwrap_or(0));
+        lag = lag.max(figures.farthest_lag().unwrap_or(0));
     }
     text.one("kafka_server_replicafetchermanager_maxlag", lag);
     text.one("barnabas_flush_unflushed_records", unflushed.records);

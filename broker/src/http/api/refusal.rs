@@ -1,0 +1,56 @@
+//! Why a question is not answered.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use super::super::answer::Answer;
+
+/// How long a page that came too early waits, in milliseconds.
+const RETRY_AFTER_MS: u64 = 2_000;
+
+/// See the module's head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::http) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    /// For people.
+    pub(in crate::http) message: String,
+    retry: bool,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), retry: false }
+    }
+
+    /// The question is no question.
+    pub(in crate::http) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    /// There is no such thing.
+    pub(in crate::http) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// Later.
+    pub(in crate::http) fn not_ready(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message);
+        Self { retry: true, ..refusal }
+    }
+
+    /// Too many ask.
+    pub(in crate::http) fn too_many(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message);
+        Self { retry: true, ..refusal }
+    }
+
+    /// As it goes out.
+    pub(in crate::http) fn answer(&self) -> Answer {
+        let mut error = json!({ "code": self.code, "message": self.message });
+        if self.retry {
+            error["retry_after_ms"] = RETRY_AFTER_MS.into();
+        }
+        Answer::json(&json!({ "error": error })).with(self.status)
+    }
+}
