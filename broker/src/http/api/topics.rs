@@ -50,7 +50,8 @@ fn one(node: &Node, name: &TopicName, topic: &TopicImage) -> Value {
 /// Bytes of one replica of each partition, those of this broker; null if it does not have one of each.
 fn bytes(node: &Node, name: &TopicName, topic: &TopicImage) -> Option<u64> {
     let now = node.now();
-    let own = |index: &i32| Some(node.partitions.get(name.as_str(), *index)?.figures(now)?.size_bytes);
+    let own =
+        |index: &i32| Some(node.partitions.get(name.as_str(), *index)?.figures(now)?.size_bytes);
     topic.partitions.keys().map(own).sum()
 }
 

@@ -51,7 +51,8 @@ pub(in super::super) fn groups(
         let of_group = Labels::none().with("consumergroup", &group.group);
         let mut topics: BTreeMap<&str, (i64, Option<i64>)> = BTreeMap::new();
         for (topic, partition, offset) in &group.offsets {
-            let end = replicas.get(topic, *partition).and_then(|figures| figures.told_high_watermark);
+            let end =
+                replicas.get(topic, *partition).and_then(|figures| figures.told_high_watermark);
             let lag = end.map(|end| end.0.saturating_sub(*offset).max(0));
             let (sum, all) = topics.entry(topic).or_insert((0, Some(0)));
             *sum = sum.saturating_add(*offset);
