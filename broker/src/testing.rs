@@ -167,21 +167,26 @@ impl Disk {
 
     /// A directory that was used before.
     pub(crate) fn again(temp: TempDir) -> Self {
-        Self::of(barnabas_log::Disk::real(), temp, &["."])
+        Self::of(barnabas_log::Disk::real(), temp, &["."], "boot-1")
+    }
+
+    /// The same after another boot of the host.
+    pub(crate) fn after_a_boot(temp: TempDir) -> Self {
+        Self::of(barnabas_log::Disk::real(), temp, &["."], "boot-2")
     }
 
     /// Several directories, in one temporary one.
     pub(crate) fn with_directories(files: barnabas_log::Disk, names: &[&str]) -> Self {
-        Self::of(files, TempDir::new("broker"), names)
+        Self::of(files, TempDir::new("broker"), names, "boot-1")
     }
 
-    fn of(files: barnabas_log::Disk, temp: TempDir, names: &[&str]) -> Self {
+    fn of(files: barnabas_log::Disk, temp: TempDir, names: &[&str], boot: &str) -> Self {
         let paths: Vec<_> = names
             .iter()
             .map(|name| if *name == "." { temp.path().to_owned() } else { temp.path().join(name) })
             .collect();
         let locked = Locked::lock_on(files, &paths).unwrap();
-        let storage = locked.start_under(&owner(), Some("boot-1")).unwrap().storage;
+        let storage = locked.start_under(&owner(), Some(boot)).unwrap().storage;
         Self { storage: Arc::new(storage), temp, flusher: OnceLock::new() }
     }
 

@@ -43,6 +43,7 @@ pub struct Storage {
     disk: Disk,
     /// Ids of all directories, those that are offline too.
     record: BTreeSet<DirectoryId>,
+    host_crashed: bool,
 }
 
 /// The flush threads of each directory, in their order; none for one that is offline.
@@ -94,6 +95,13 @@ impl Storage {
     /// What partitions drop is to be written into this journal before it is dropped.
     pub fn tells_losses_to(&self, journal: &Arc<Journal>) {
         self.directories.iter().for_each(|directory| directory.tells_losses_to(journal.clone()));
+    }
+
+    /// Whether the directories that are there may lack what their disks never saw: the host crashed, or an earlier lost-tail mark was
+    /// found. `false` where only another directory is gone.
+    #[must_use]
+    pub fn host_crashed(&self) -> bool {
+        self.host_crashed
     }
 
     /// Whether anything of the partition is on a disk.

@@ -73,6 +73,8 @@ struct Begun {
     homes: Homes,
     /// The ids that every directory is to know.
     record: BTreeSet<DirectoryId>,
+    /// See [`Storage::host_crashed`].
+    host_crashed: bool,
 }
 
 impl Locked {
@@ -138,7 +140,7 @@ impl Locked {
     /// As [`Locked::start`].
     pub fn start_under(mut self, owner: &Owner, boot_id: Option<&str>) -> Result<Start, LogError> {
         match self.begin(owner, boot_id) {
-            Ok(Begun { kind, directory_id, journal_id, homes, record }) => {
+            Ok(Begun { kind, directory_id, journal_id, homes, record, host_crashed }) => {
                 let directories = self.entries.into_iter().enumerate().map(|(index, entry)| {
                     let reason = entry.trouble.map(|trouble| trouble.to_string());
                     Arc::new(Directory::new(index, entry.path, entry.log_dir, reason))
@@ -150,6 +152,7 @@ impl Locked {
                     threads: owner.recovery_threads.max(1),
                     disk: self.disk,
                     record,
+                    host_crashed,
                 };
                 Ok(Start { storage, kind, directory_id, journal_id })
             }
@@ -192,6 +195,7 @@ impl Locked {
             found.push((log_dir.path().to_owned(), log_dir.partitions()?));
             Ok(())
         })?;
+        let host_crashed = tail_lost;
         let is_missing = |id: &&DirectoryId| !ids.contains(id);
         let offline = self.entries.iter().any(|entry| entry.trouble.is_some());
         let missing = known.iter().any(|id| is_missing(&id)) || offline;
@@ -230,7 +234,7 @@ impl Locked {
             let bytes = journal_id.0.iter_mut().zip(id.unwrap_or_default());
             bytes.for_each(|(byte, other)| *byte ^= other);
         }
-        Ok(Begun { kind, directory_id, journal_id, homes, record })
+        Ok(Begun { kind, directory_id, journal_id, homes, record, host_crashed })
     }
 
     /// Does something with each usable directory; one that refuses with an I/O error is offline from then on.

@@ -55,9 +55,9 @@ impl Agent {
                 let may_lack = match (self.storage.has(tp), topic.config.flush_mode) {
                     _ if !may_have_held(self.node.me, mine, partition) => Lack::Nothing,
                     (false, _) => Lack::All,
-                    (true, FlushMode::Async) => Lack::Tail,
+                    (true, FlushMode::Async) if self.storage.host_crashed() => Lack::Tail,
                     // In sync mode nothing unflushed was promised to anybody.
-                    (true, FlushMode::Sync) => Lack::Nothing,
+                    (true, FlushMode::Async | FlushMode::Sync) => Lack::Nothing,
                 };
                 of.push((topic.incarnation, partition.state.leader_epoch, may_lack));
             }

@@ -435,7 +435,8 @@ async fn r6_a_log_that_is_shorter_than_it_was_is_served_only_under_a_registratio
 
 /// The loss records after a host crash, when the first state says `topics`; one record was written before.
 fn told_after_a_host_crash(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde_json::Value> {
-    told_after(|path| fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap(), topics)
+    let crash = |path: &Path| fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
+    told_after(crash, Disk::after_a_boot, topics)
 }
 
 /// The same after the log directory was emptied.
@@ -444,11 +445,12 @@ fn told_after_a_wipe(topics: BTreeMap<TopicName, TopicImage>) -> Vec<serde_json:
         fs::remove_dir_all(path).unwrap();
         fs::create_dir(path).unwrap();
     };
-    told_after(wipe, topics)
+    told_after(wipe, Disk::again, topics)
 }
 
 fn told_after(
     what: impl FnOnce(&Path),
+    start: fn(TempDir) -> Disk,
     topics: BTreeMap<TopicName, TopicImage>,
 ) -> Vec<serde_json::Value> {
     let mut rig = Rig::new();
@@ -459,7 +461,7 @@ fn told_after(
     let Rig { agent, node, temp, .. } = rig;
     drop((agent, hosted, node));
     what(temp.path());
-    let mut rig = Rig::on(Disk::again(temp));
+    let mut rig = Rig::on(start(temp));
     rig.agent.tail_lost.send_replace(TailMark { lost: true, failures: 0 });
     rig.update(3, full(topics)).unwrap();
     let origin = Origin { broker: rig.node.me, directory: DirectoryId([1; 16]) };
@@ -501,6 +503,9 @@ async fn an_emptied_directory_is_told_as_such_in_either_flush_mode_and_is_bounde
         );
         assert!(line["to"].is_null() && line["class"] == "unknown", "{line}");
     }
+    // Of several directories another one is gone: the tail of the broker counts as lost, but not of what is here.
+    let whole = told_after(|_| (), Disk::again, before_the_crash(topic(LIFE, 5, &[1])));
+    assert!(whole.is_empty(), "{whole:?}");
     let mut topics = before_the_crash(topic(LIFE, 5, &[1]));
     let image = topics.values_mut().next().unwrap();
     let partition = image.partitions[&0].clone();
