@@ -129,10 +129,14 @@ mod tests {
     fn each_change_is_told_with_its_reason_the_newest_first() {
         let history = IsrHistory::default();
         let (well, at) = (image(&[1, 2], Some(1), &[1, 2]), tp("t", 0));
-        assert_eq!(history.note(1, &ClusterImage::default(), &well), [at.clone()], "it is new");
+        assert_eq!(
+            history.note(1, &ClusterImage::default(), &well),
+            std::slice::from_ref(&at),
+            "it is new"
+        );
         assert!(history.note(2, &well, &well).is_empty());
         let died = image(&[2], Some(2), &[2]);
-        assert_eq!(history.note(3, &well, &died), [at.clone()]);
+        assert_eq!(history.note(3, &well, &died), std::slice::from_ref(&at));
         history.note(4, &died, &well);
         let behind = image(&[1, 2], Some(1), &[1]);
         history.note(5, &well, &behind);

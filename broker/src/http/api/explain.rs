@@ -91,8 +91,12 @@ fn explained(
     };
     let shown = |step: &v1::NextStep| {
         let (place, command) = place(&step.command);
+        let cost = match step.cost.trim_end_matches('.') {
+            "nothing" => "Loses nothing.".to_owned(),
+            cost => sentence(cost),
+        };
         json!({
-            "command": command, "where": place, "cost": sentence(&step.cost),
+            "command": command, "where": place, "cost": cost,
             "loses_records": loses(step),
         })
     };

@@ -282,7 +282,8 @@ impl Feed {
         let version = *self.source.failovers.changes().borrow();
         let changed = self.failovers_version != Some(version);
         let running = self.told_failovers.values().any(|f| api::is_ongoing(f, unix_ms()));
-        if !changed && !(running && self.running.pass(now)) {
+        let again = running && self.running.pass(now);
+        if !(changed || again) {
             return;
         }
         let kept = self.source.failovers.kept();
