@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::api::{Losses, Refusal};
 use super::events::Ring;
-use super::glance::{Groups, Peers};
+use super::glance::{Groups, Peers, Rates};
 use super::history::IsrHistory;
 use crate::health::Health;
 use crate::node::Node;
@@ -50,6 +50,7 @@ pub struct Source {
     pub(super) http_port: u16,
     pub(super) peers: Peers,
     pub(super) groups: Groups,
+    pub(super) rates: Rates,
     pub(super) losses: Losses,
     pub(super) isr_history: IsrHistory,
     pub(super) ring: Ring,
@@ -87,6 +88,7 @@ impl Source {
             http_port,
             peers: Peers::default(),
             groups: Groups::default(),
+            rates: Rates::default(),
             losses: Losses::default(),
             isr_history: IsrHistory::default(),
             ring: Ring::default(),

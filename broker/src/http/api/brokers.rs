@@ -13,7 +13,9 @@ use crate::clock::unix_ms;
 use crate::config::HostPort;
 
 /// What a broker alone knows, and tells.
-const OWN: [&str; 8] = [
+const OWN: [&str; 10] = [
+    "bytes_in_per_s",
+    "bytes_out_per_s",
     "http_port",
     "version",
     "zookeeper_session",
@@ -106,8 +108,6 @@ fn one(
         "leaders": load.leaders,
         "replicas": load.replicas,
         "under_replicated_leaders": load.under_replicated_leaders,
-        "bytes_in_per_s": null,
-        "bytes_out_per_s": null,
         "told_ms_ago": told.map(Told::age_ms),
     });
     for name in OWN {

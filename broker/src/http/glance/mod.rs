@@ -4,9 +4,11 @@
 mod groups;
 mod own;
 mod peers;
+mod rates;
 mod service;
 
 pub(super) use groups::{Group, Groups, lag};
 pub(super) use own::GroupTold;
 pub(super) use peers::{Peers, Told};
+pub(super) use rates::Rates;
 pub use service::PageService;

@@ -1,6 +1,6 @@
 //! What this broker tells of itself: figures, where its replicas stand, the groups that it coordinates. From memory.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_replica::{FollowerPosition, Role};
 use barnabas_types::Now;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::source::Source;
 use crate::node::Node;
+use crate::partition::Figures;
 use crate::storage::Directory;
 
 /// Groups that one broker tells of.
@@ -40,13 +41,23 @@ pub(super) fn broker(source: &Source) -> Value {
     let recovered = source.storage.recovered();
     let settled = source.storage.opening().is_settled();
     let percent = recovered.opened.saturating_mul(100).checked_div(recovered.of);
+    let carried = node.partitions.carried(|_| true);
+    let mut all = carried.others;
+    carried.topics.values().for_each(|of_topic| all += *of_topic);
+    let rates = source.rates.note(Instant::now(), (all.bytes_in, all.bytes_out));
+    let found: Vec<_> =
+        node.partitions.all().iter().filter_map(|hosted| hosted.figures(node.now())).collect();
     json!({
         "state": state,
         "http_port": source.http_port,
         "version": env!("CARGO_PKG_VERSION"),
         "zookeeper_session": session,
         "disk_used_percent": node.directories.iter().filter_map(|d| used_percent(d)).max(),
-        "follower_lag_records_max": worst_lag(node),
+        // Of the follower that is the farthest behind what this broker has as a leader.
+        "follower_lag_records_max": found.iter().filter_map(Figures::farthest_lag).max(),
+        "unflushed_bytes": found.iter().map(|one| one.unflushed_bytes).sum::<u64>(),
+        "bytes_in_per_s": rates.map(|(into, _)| into),
+        "bytes_out_per_s": rates.map(|(_, out)| out),
         "recovery_percent": if settled { None } else { percent },
     })
 }
@@ -54,21 +65,6 @@ pub(super) fn broker(source: &Source) -> Value {
 fn used_percent(directory: &Directory) -> Option<u64> {
     let (free, total) = directory.free_bytes().zip(directory.total_bytes())?;
     total.saturating_sub(free).saturating_mul(100).checked_div(total)
-}
-
-/// Records by which the follower that is the farthest behind lacks what this broker has as a leader; `None`: it leads nothing, or
-/// nobody follows.
-fn worst_lag(node: &Node) -> Option<i64> {
-    let all = node.partitions.all();
-    let lags = all.iter().filter_map(|hosted| {
-        hosted.try_look(|replica| {
-            let followers = replica.follower_positions();
-            let ends = followers.iter().filter_map(|f| f.position.map(|(end, ..)| end.0));
-            let least = ends.min().filter(|_| matches!(replica.role(), Role::Leader { .. }))?;
-            Some((replica.log_end().0 - least).max(0))
-        })?
-    });
-    lags.max()
 }
 
 /// Where the replica here stands; null: there is none, or something holds it at this moment.
