@@ -15,6 +15,7 @@ use super::{Hosts, Parts, Site, Source, serve};
 use crate::explain::Explainer;
 use crate::health::Health;
 use crate::ledger::Ledger;
+use crate::metrics::{Detail, Metrics};
 use crate::node::Node;
 use crate::testing::{Disk, ME, node, registered};
 use crate::timeline::Timeline;
@@ -119,7 +120,9 @@ async fn events_come_as_they_are_allowed_and_a_reader_that_does_not_read_is_cut(
     tell(&node, 1);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let site = Site::new(Hosts::default(), Health::new(ME, 7));
+    let health = Health::new(ME, 7);
+    let metrics = Metrics::new(ME, Detail::Partition, health.clone());
+    let site = Site::new(Hosts::default(), health, metrics);
     site.registered(source.clone());
     let server = tokio::spawn(serve(site, listener));
     let open = async || {
