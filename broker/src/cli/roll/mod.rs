@@ -14,7 +14,6 @@ use serde_json::json;
 use self::cluster::{Cluster, Verdict};
 use self::state::State;
 use super::ask::{pause, printable};
-use super::table::print_json;
 use super::topic::counted;
 use super::{Asking, CliError};
 
@@ -230,7 +229,8 @@ impl Roll {
     fn say(&self, broker: Option<i32>, event: &str, text: &str) {
         let text = printable(text);
         if self.args.asking.json {
-            print_json(&json!({"broker": broker, "event": event, "text": text}));
+            // One line each: it is read as it comes.
+            say!("{}", json!({"broker": broker, "event": event, "text": text}));
         } else {
             match broker {
                 Some(id) => say!("broker {id}: {event}: {text}"),
