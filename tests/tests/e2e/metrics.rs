@@ -40,7 +40,7 @@ async fn until(
 ) -> Outcome<()> {
     let cluster = tokio::sync::Mutex::new(cluster);
     wait_for(&format!("{metric} {labels:?} is {expected}"), SETTLE_MAX, || async {
-        let all = scrape(&mut *cluster.lock().await).await.ok()?;
+        let all = scrape(*cluster.lock().await).await.ok()?;
         (sum(&all, metric, labels) == expected).then_some(())
     })
     .await
