@@ -78,6 +78,8 @@ fn one(
     told: Option<&Told>,
     silent_ms: Option<u64>,
 ) -> Value {
+    // What a broker that is silent now said of itself is no longer so.
+    let told = told.filter(|_| silent_ms.is_none());
     let (ages, now) = source.node.view.ages();
     let registered = image.brokers.get(&id);
     let gone = ages.departed(id);
