@@ -46,11 +46,15 @@ impl Log {
         }
         let index = self.segments.partition_point(|s| s.base <= end.0).saturating_sub(1);
         let kept = self.kept_below(index, end.0)?;
-        let before: u64 = self.segments[..index].iter().map(|segment| segment.size).sum();
-        let bytes = self.size_bytes().saturating_sub(before + kept.size);
-        let (from, newest) = (kept.end.max(self.log_start), self.epochs.latest());
         let empty = kept.end < self.log_start || (index == 0 && kept.size == 0);
-        let from = if empty { self.log_start } else { from };
+        // What lies below the log start goes with the rest then.
+        let stays = match empty {
+            true => 0,
+            false => self.segments[..index].iter().map(|s| s.size).sum::<u64>() + kept.size,
+        };
+        let bytes = self.size_bytes().saturating_sub(stays);
+        let from = if empty { self.log_start } else { kept.end };
+        let newest = self.epochs.latest();
         Ok(Some(Loss::exact(from, self.log_end, bytes, newest, LossCause::Truncated)))
     }
 
