@@ -2,7 +2,7 @@
 //!
 //! It is an ordinary librdkafka producer, idempotent at acks=all, so that what it measures is what users wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -43,8 +43,9 @@ struct Seen {
     last: BTreeMap<i32, Instant>,
     /// Longest silence of each partition since it was last forgotten.
     silence: BTreeMap<i32, Duration>,
-    /// Number of the record that was acknowledged at each offset.
-    acked: BTreeMap<(i32, i64), u64>,
+    /// Where each record was acknowledged, by its number. An offset below 0 is none: the library takes a record whose request got no answer
+    /// for written when one behind it is acknowledged.
+    acked: BTreeMap<u64, (i32, i64)>,
     failed: u64,
 }
 
@@ -72,7 +73,7 @@ impl ProducerContext for Deliveries {
             return;
         };
         let partition = message.partition();
-        seen.acked.insert((partition, message.offset()), number as u64);
+        seen.acked.insert(number as u64, (partition, message.offset()));
         if let Some(before) = seen.last.insert(partition, now) {
             let silence = seen.silence.entry(partition).or_default();
             *silence = now.duration_since(before).max(*silence);
@@ -162,9 +163,7 @@ impl Load {
         ended.map_err(|_| Error::Refused("the producer panicked".to_owned()))??;
         let there = read_back(&self.terms)?;
         let seen = self.deliveries.seen();
-        let kept = |(at, number): &(&(i32, i64), &u64)| there.get(*at) == Some(*number);
-        let lost = seen.acked.iter().filter(|of| !kept(of)).map(|(at, _)| *at).collect();
-        Ok(Balance { acknowledged: seen.acked.len() as u64, failed: seen.failed, lost })
+        Ok(balance(&seen, &there))
     }
 }
 
@@ -175,8 +174,34 @@ pub struct Balance {
     pub acknowledged: u64,
     /// Records that the library gave up: the errors that a user would have seen.
     pub failed: u64,
-    /// Partition and offset of each that was acknowledged and is not there.
+    /// Partition and offset of each that was acknowledged and is nowhere in its partition.
     pub lost: Vec<(i32, i64)>,
+    /// Partition and offset of each that is in its partition, but not where it was acknowledged.
+    pub misplaced: Vec<(i32, i64)>,
+    /// Records that were acknowledged without an offset: they have to be there, wherever.
+    pub without_offset: u64,
+}
+
+fn balance(seen: &Seen, there: &BTreeMap<(i32, i64), u64>) -> Balance {
+    let somewhere: BTreeSet<(i32, u64)> =
+        there.iter().map(|((partition, _), number)| (*partition, *number)).collect();
+    let mut balance = Balance {
+        acknowledged: seen.acked.len() as u64,
+        failed: seen.failed,
+        lost: Vec::new(),
+        misplaced: Vec::new(),
+        without_offset: 0,
+    };
+    for (number, at) in &seen.acked {
+        let placed = at.1 >= 0;
+        balance.without_offset += u64::from(!placed);
+        if !somewhere.contains(&(at.0, *number)) {
+            balance.lost.push(*at);
+        } else if placed && there.get(at) != Some(number) {
+            balance.misplaced.push(*at);
+        }
+    }
+    balance
 }
 
 /// A consumer that says nothing of its attempts.
@@ -237,4 +262,27 @@ fn read_back(terms: &Terms) -> Result<BTreeMap<(i32, i64), u64>, Error> {
         }
     }
     Ok(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_without_an_offset_has_to_be_there_and_one_with_an_offset_just_there() {
+        let acked = BTreeMap::from([
+            (0, (0, 0)),
+            (1, (0, -1001)),
+            (2, (0, -1001)),
+            (3, (0, 3)),
+            (4, (0, 9)),
+        ]);
+        let seen = Seen { acked, ..Seen::default() };
+        // 2 is nowhere, 3 is at 2, 4 is in another partition.
+        let there = BTreeMap::from([((0, 0), 0), ((0, 1), 1), ((0, 2), 3), ((1, 9), 4)]);
+        let found = balance(&seen, &there);
+        assert_eq!((found.acknowledged, found.without_offset), (5, 2));
+        assert_eq!(found.lost, [(0, -1001), (0, 9)]);
+        assert_eq!(found.misplaced, [(0, 3)]);
+    }
 }

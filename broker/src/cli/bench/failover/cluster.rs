@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::refused;
-use crate::cli::ask::{ask, ask_stream, failure, runtime};
+use crate::cli::ask::{ask, ask_stream, failure, pause, runtime};
 use crate::cli::{Asking, CliError};
 
 /// Brokers 1 to this.
@@ -226,7 +226,7 @@ impl OwnCluster {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(ASK_INTERVAL));
+            pause(left.min(ASK_INTERVAL))?;
         }
     }
 
@@ -266,7 +266,7 @@ impl Drop for OwnCluster {
             let _ = kill_process(pid, Signal::TERM);
         }
         while matches!(self.dev.try_wait(), Ok(None)) && began.elapsed() < STOP_MAX {
-            std::thread::sleep(LOOK_INTERVAL);
+            let _ = pause(LOOK_INTERVAL);
         }
         if self.temporary {
             let _ = fs::remove_dir_all(&self.data);

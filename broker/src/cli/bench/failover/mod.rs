@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::refused;
+use crate::cli::ask::pause;
 use crate::cli::{CliError, key_value, of_client};
 use cluster::{ASK_INTERVAL, BROKERS, LOOK_INTERVAL, OwnCluster};
 use figures::Outages;
@@ -27,6 +28,9 @@ const WATCHED: i32 = 12;
 const PAUSE: Duration = Duration::from_millis(300);
 /// How long a leader that is taken for dead stands still.
 const STALL: Duration = Duration::from_secs(30);
+
+/// Lost records that are shown one by one.
+const PLACES_MAX: usize = 20;
 
 /// What is done to a leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,16 +142,22 @@ impl FailoverArgs {
         let Bench { cluster, load } = bench;
         let balance = load.finish().map_err(of_client)?;
         drop(cluster);
-        let lost = balance.lost.len();
+        let (lost, misplaced) = (balance.lost.len(), balance.misplaced.len());
+        let first = |of: &[(i32, i64)]| of.iter().take(PLACES_MAX).copied().collect::<Vec<_>>();
         say!(
             "{}",
-            json!({"figure": "records", "acknowledged": balance.acknowledged, "failed": balance.failed, "lost": lost})
+            json!({
+                "figure": "records", "acknowledged": balance.acknowledged, "failed": balance.failed, "lost": lost,
+                "misplaced": misplaced, "without_offset": balance.without_offset,
+                "lost_first": first(&balance.lost), "misplaced_first": first(&balance.misplaced),
+            })
         );
-        if lost == 0 {
-            Ok(())
-        } else {
-            Err(refused(format!("{lost} acknowledged records are lost")))
+        if lost + misplaced > 0 {
+            return Err(refused(format!(
+                "of the acknowledged records {lost} are lost, and {misplaced} elsewhere than they were said to be"
+            )));
         }
+        Ok(())
     }
 }
 
@@ -176,7 +186,7 @@ impl Bench {
             Fault::Pause => {
                 self.cluster.strike(struck, Signal::STOP)?;
                 // No look in between: it is to be as long as it says.
-                std::thread::sleep(PAUSE);
+                pause(PAUSE)?;
                 self.cluster.strike(struck, Signal::CONT)?;
             }
             Fault::Stall => self.cluster.strike(struck, Signal::STOP)?,
