@@ -540,9 +540,7 @@ mod tests {
         crate::testing::state(&node, &hosted, crate::testing::push(1, 1, &[1]));
         let mut topic = TopicProduceData::default();
         topic.name = "t".into();
-        let mut partition = PartitionProduceData::default();
-        partition.records = Some(crate::testing::batch(0).into());
-        topic.partition_data.push(partition);
+        topic.partition_data.push(PartitionProduceData::default());
         let mut request = ProduceRequest::default();
         request.topic_data.push(topic);
         let hour_later = barnabas_types::Now(node.now().0 + 3_600_000);
@@ -551,6 +549,9 @@ mod tests {
                 node.pulse.beat(hour_later);
             }
             request.acks = acks;
+            let next = i32::try_from(hosted.with_log(|log| log.log_end()).0).unwrap();
+            let records = crate::testing::batch(next).into();
+            request.topic_data[0].partition_data[0].records = Some(records);
             let slot = out.reserve();
             let context = RequestContext {
                 node: &node,
