@@ -192,7 +192,7 @@ mod tests {
                     stream.read_exact(&mut head).await?;
                     let length = usize::from(head[1]) * 256 + usize::from(head[2]);
                     stream.read_exact(&mut vec![0; length]).await?;
-                    let (headers, settings) = (1, 4);
+                    let (headers, settings, ping) = (1, 4, 6);
                     if head[3] == settings && head[4] == 0 {
                         stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).await?;
                     } else if head[3] == headers {
@@ -202,8 +202,10 @@ mod tests {
                         let stream_id = &head[5..];
                         let answer = [&[0, 0, length, 1, 4], stream_id, fields].concat();
                         stream.write_all(&answer).await?;
-                        // The question itself follows its headers.
-                        stream.read_exact(&mut head).await?;
+                        // Whoever answers this has read what was before it.
+                        stream.write_all(&[0, 0, 8, ping, 0, 0, 0, 0, 0]).await?;
+                        stream.write_all(&[0; 8]).await?;
+                    } else if head[3] == ping && head[4] == 1 {
                         return Ok::<(), io::Error>(());
                     }
                 }
