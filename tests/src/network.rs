@@ -78,7 +78,8 @@ impl Network {
     /// # Errors
     /// The system refuses.
     pub fn vanish(&self, id: i32) -> Outcome<()> {
-        ip(&["link", "set", &self.port(id), "nomaster"])
+        // Down, not only off the bridge: a port of its own would go on to be answered by the system that it belongs to.
+        ip(&["link", "set", &self.port(id), "down"])
     }
 
     /// It is there again.
@@ -86,7 +87,7 @@ impl Network {
     /// # Errors
     /// The system refuses.
     pub fn appear(&self, id: i32) -> Outcome<()> {
-        ip(&["link", "set", &self.port(id), "master", &self.name])
+        ip(&["link", "set", &self.port(id), "up"])
     }
 
     /// From now on no packet of either of two brokers reaches the other.
