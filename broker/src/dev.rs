@@ -174,9 +174,9 @@ impl Cluster {
         let wanted = self.brokers.iter().flat_map(|broker| {
             let id = broker.id;
             [
-                (self.kafka_port + id - 1, format!("Kafka port of broker {id}"), "--kafka-port"),
-                (self.admin_port + id - 1, format!("gRPC port of broker {id}"), "--admin-port"),
-                (self.http_port + id - 1, format!("HTTP port of broker {id}"), "--http-port"),
+                (self.kafka_port + (id - 1), format!("Kafka port of broker {id}"), "--kafka-port"),
+                (self.admin_port + (id - 1), format!("gRPC port of broker {id}"), "--admin-port"),
+                (self.http_port + (id - 1), format!("HTTP port of broker {id}"), "--http-port"),
             ]
         });
         // All are held until all are checked, so that two of ours cannot be the same one.
@@ -248,9 +248,9 @@ impl Cluster {
         self.write_pid(&name, child.id())?;
         println!(
             "broker {id}    127.0.0.1:{}  gRPC 127.0.0.1:{}  HTTP 127.0.0.1:{}  pid {}  {}",
-            self.kafka_port + id - 1,
-            self.admin_port + id - 1,
-            self.http_port + id - 1,
+            self.kafka_port + (id - 1),
+            self.admin_port + (id - 1),
+            self.http_port + (id - 1),
             child.id(),
             self.seconds()
         );
@@ -317,7 +317,7 @@ impl Cluster {
     /// What the first broker that answers says; `None` if none does.
     async fn describe(&self) -> Option<DescribeClusterResponse> {
         for broker in &self.brokers {
-            let address = format!("http://127.0.0.1:{}", self.admin_port + broker.id - 1);
+            let address = format!("http://127.0.0.1:{}", self.admin_port + (broker.id - 1));
             let ask = async {
                 let mut client = AdminClient::connect(address).await.ok()?;
                 client.describe_cluster(DescribeClusterRequest {}).await.ok()
@@ -422,7 +422,7 @@ impl Cluster {
 
     fn bootstrap(&self) -> String {
         let address = |broker: &BrokerProcess| {
-            SocketAddr::from((Ipv4Addr::LOCALHOST, self.kafka_port + broker.id - 1)).to_string()
+            SocketAddr::from((Ipv4Addr::LOCALHOST, self.kafka_port + (broker.id - 1))).to_string()
         };
         self.brokers.iter().map(address).collect::<Vec<_>>().join(",")
     }

@@ -1,7 +1,6 @@
 //! `barnabas health`: whether the broker on this machine lives or serves, for health checks where there is no other HTTP client.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::CliError;
 use super::ask::printable;
+use super::dial::connect;
 use super::table::print_json;
 
 /// Longest wait for the connection, and for the answer.
@@ -84,9 +84,7 @@ fn here(listener: HostPort) -> HostPort {
 /// The status and the JSON of an answer.
 fn get(address: &HostPort, path: &str) -> Result<(u16, Value), String> {
     let text = |error: std::io::Error| error.to_string();
-    let mut found = (address.host.as_str(), address.port).to_socket_addrs().map_err(text)?;
-    let target = found.next().ok_or("the name has no address")?;
-    let mut stream = TcpStream::connect_timeout(&target, WAIT_MAX).map_err(text)?;
+    let mut stream = connect(address, WAIT_MAX)?;
     stream.set_read_timeout(Some(WAIT_MAX)).map_err(text)?;
     stream.set_write_timeout(Some(WAIT_MAX)).map_err(text)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 mod config_file;
 mod delete_records;
+mod dial;
 mod doctor;
 mod durability;
 mod explain;

@@ -333,8 +333,13 @@ async fn lost_lately(node: &Arc<Node>) -> (Vec<Lost>, bool) {
     let (journal, now) = (node.journal.clone(), unix_ms());
     let read = move || {
         let acked = |entry: &Entry| entry.body["class"].as_str() != Some("never acked");
-        let (page, more) =
-            journal.page(Kind::Loss, now.saturating_sub(LOSSES_MS), None, LOSSES_MAX, acked);
+        // The newest of them, whatever came before.
+        let since = now.saturating_sub(LOSSES_MS);
+        let mut page = journal.last(Kind::Loss, LOSSES_MAX + 1);
+        page.retain(|entry| entry.time_ms >= since);
+        let more = page.len() > LOSSES_MAX;
+        page.drain(..page.len().saturating_sub(LOSSES_MAX));
+        page.retain(acked);
         let lost = page.iter().rev().filter_map(|entry| {
             let text = |name: &str| entry.body[name].as_str().unwrap_or_default().to_owned();
             let topic = TopicName::new(&text("topic")).ok()?;

@@ -62,7 +62,8 @@ pub(super) async fn describe(
         links: links(node),
         group,
         process: Some(v1::ProcessHealth {
-            pid: std::process::id(),
+            // The first process of a container has a number that means another one on the host.
+            pid: if std::process::id() == 1 { 0 } else { std::process::id() },
             config_file: node.options.config_file.display().to_string(),
         }),
         zookeeper_servers: node.options.zookeeper_servers.clone(),

@@ -278,6 +278,7 @@ fn encoder(
         .collect();
     let (correlation_id, version) = (context.correlation_id, context.version);
     let (out, view, me) = (context.out.clone(), context.node.view.clone(), context.node.me);
+    let (node, alone) = (context.node.clone(), request.acks != -1);
     let hint = move |topic: &str, index, result: Option<&ProduceResult>| {
         let Some(Err(condition)) = result else { return None };
         let wanted = version >= LEADER_HINT_VERSION && leader_hints::helps(condition);
@@ -285,7 +286,10 @@ fn encoder(
         leader_hints::leader_in(&view, me, &topic, index)
     };
     let view = context.node.view.clone();
+    let deposed = Err(Condition::NotLeaderOrFollower);
     Box::new(move |results| {
+        // The process may have stood still since the append: the record may be lost by now, and is not acknowledged.
+        let doubtful = alone && node.pulse.is_doubtful(node.now());
         let mut results = results.iter().zip(besides.iter());
         let mut response = ProduceResponse::default();
         let mut hinted = Vec::new();
@@ -294,7 +298,10 @@ fn encoder(
             topic.name = StrBytes::from(name.as_str());
             for index in partitions {
                 let Some((result, beside)) = results.next() else { break };
-                let result = result.as_ref();
+                let result = result.as_ref().map(|result| match result {
+                    Ok(_) if doubtful => &deposed,
+                    told => told,
+                });
                 let mut entry = partition_response(*index, result, beside, version);
                 if let Some((leader, epoch)) = hint(name, *index, result) {
                     tell_leader(&mut entry, leader, epoch);

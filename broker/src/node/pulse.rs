@@ -1,8 +1,9 @@
 //! Whether this process was stopped for so long that others may have taken its place, and it has not heard of it yet.
 //!
 //! A write at acks=all finds out by itself: a deposed leader's append is never committed. What answers from memory alone does not, nor
-//! what is acknowledged by the leader alone (acks=1). So after a stop of the whole process (a suspended machine, SIGSTOP, a thrashing
-//! host) in which its session with ZooKeeper may have ended, it does neither until the news has had the time to arrive.
+//! what is acknowledged by the leader alone (acks=1). So after a stop of the whole process (SIGSTOP, a thrashing host) in which its
+//! session with ZooKeeper may have ended, it does neither until the news has had the time to arrive. A machine that was suspended is
+//! not noticed: its monotonic clock stood still, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use barnabas_controller::{ControllerClient, Membership};
-use barnabas_log::LossCause;
 use barnabas_replica::{IsrProposal, Role};
 use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, Now};
 use tokio::sync::{Semaphore, watch};
@@ -218,9 +217,10 @@ impl Outward for Node {
     }
 
     fn records_lost(&self, lost: &Lost) {
-        if lost.loss.cause == LossCause::UncleanElection {
-            self.figures.elected_uncleanly();
-        }
         lost.tell(&self.journal);
+    }
+
+    fn led_uncleanly(&self) {
+        self.figures.elected_uncleanly();
     }
 }

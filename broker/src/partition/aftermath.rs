@@ -30,6 +30,7 @@ pub struct Aftermath {
     pub(super) position: Option<BrokerId>,
     pub(super) failure: Option<LogFailure>,
     pub(super) lost: Vec<Lost>,
+    pub(super) led_uncleanly: bool,
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
@@ -78,6 +79,8 @@ pub trait Outward: Send + Sync {
     fn log_failed(&self, partition: &Arc<Hosted>, failure: LogFailure);
     /// Its log dropped records, or does not count on them any more.
     fn records_lost(&self, lost: &Lost);
+    /// An unclean election made it the leader.
+    fn led_uncleanly(&self);
 }
 
 impl Aftermath {
@@ -127,6 +130,9 @@ impl Aftermath {
         }
         if let Some(role) = self.role {
             outward.role_changed(partition, role);
+        }
+        if self.led_uncleanly {
+            outward.led_uncleanly();
         }
         for lost in &self.lost {
             outward.records_lost(lost);

@@ -144,6 +144,7 @@ impl Inner {
             self.truncated(hosted, now, done, after);
         }
         if let Some(from) = effects.led_uncleanly {
+            after.led_uncleanly = true;
             let cause = LossCause::UncleanElection;
             let epochs = self.log.epochs().clone();
             let last_epoch = epochs.latest();

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use barnabas_metrics::Scraped;
 use barnabas_tests::admin::NewTopic;
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use barnabas_tests::load::{Load, Target, judge};
@@ -245,6 +246,9 @@ async fn r39_an_unclean_election_on_demand_names_what_may_be_lost() -> Outcome<(
     })
     .await?;
     assert!(told.names("t", 0, 100) && !told.names("t", 0, 99), "{told:?}");
+    let counted = Scraped::read(&cluster.broker(2).metrics().await?)?;
+    let name = "kafka_controller_controllerstats_uncleanleaderelections_total";
+    assert_eq!(counted.values(name, &[]).collect::<Vec<_>>(), [1.0]);
     produce(&cluster, 1000, 1010)?;
     cluster.broker(1).start()?;
     cluster.until_healed("t", 2).await?;

@@ -1,6 +1,5 @@
 //! The cluster: who is registered, whether that is where they are, their clocks, the cluster's id, and topics that bear no loss.
 
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use barnabas_broker::config::{BrokerConfig, HostPort};
@@ -10,6 +9,7 @@ use barnabas_proto::v1::{
 use tonic::Response;
 
 use super::super::ask::ask;
+use super::super::dial::connect;
 use super::super::topic::counted;
 use super::super::{Asking, CliError, when};
 use super::{Finding, Level, machine};
@@ -142,15 +142,7 @@ fn addresses(broker: &Broker, all: &[Broker], found: &mut Vec<Finding>) {
 
 fn dial(address: &HostPort) -> Result<Duration, String> {
     let began = Instant::now();
-    let mut last = "the name has no address".to_owned();
-    let found = (address.host.as_str(), address.port).to_socket_addrs();
-    for target in found.map_err(|error| error.to_string())? {
-        match TcpStream::connect_timeout(&target, DIAL_MAX) {
-            Ok(_) => return Ok(began.elapsed()),
-            Err(error) => last = error.to_string(),
-        }
-    }
-    Err(last)
+    connect(address, DIAL_MAX).map(|_| began.elapsed())
 }
 
 fn clock(asking: &Asking, broker: &Broker) -> Finding {

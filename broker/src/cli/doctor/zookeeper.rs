@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use barnabas_broker::config::{BrokerConfig, HostPort};
 
+use super::super::dial::connect;
 use super::Finding;
 
 /// Longest wait for a connection, and for an answer.
@@ -62,9 +62,7 @@ pub(super) fn look(config: &BrokerConfig, found: &mut Vec<Finding>) {
 
 fn word(address: &HostPort, word: &str) -> Result<String, String> {
     let text = |error: std::io::Error| error.to_string();
-    let mut targets = (address.host.as_str(), address.port).to_socket_addrs().map_err(text)?;
-    let target = targets.next().ok_or("the name has no address")?;
-    let mut stream = TcpStream::connect_timeout(&target, WAIT_MAX).map_err(text)?;
+    let mut stream = connect(address, WAIT_MAX)?;
     stream.set_read_timeout(Some(WAIT_MAX)).map_err(text)?;
     stream.write_all(word.as_bytes()).map_err(text)?;
     let mut answer = Vec::new();

@@ -57,6 +57,9 @@ struct Roll {
 
 impl Roll {
     fn run(mut self) -> Result<(), CliError> {
+        if let Some(why) = unfit(&self.args.command) {
+            return Err(CliError::Usage(why));
+        }
         let known = self.cluster.describe(None)?;
         // Nothing is begun that cannot be finished.
         for broker in &known.brokers {
@@ -137,7 +140,12 @@ impl Roll {
             let _ = self.cluster.set_draining(id, false);
             return Err(error);
         }
-        self.until_back(id, epoch, state)
+        self.until_back(id, epoch, state).inspect_err(|_| {
+            // Nor did a command that restarted nothing.
+            if matches!(self.registered(id), Ok(Some(broker)) if broker.epoch == epoch) {
+                let _ = self.cluster.set_draining(id, false);
+            }
+        })
     }
 
     fn until_may_stop(&mut self, id: i32) -> Result<(), CliError> {
@@ -245,6 +253,28 @@ fn next(pending: &[i32], controller: i32) -> Option<i32> {
     pending.iter().copied().find(|id| *id != controller).or_else(|| pending.first().copied())
 }
 
+/// Why a command cannot be meant as it stands, if so.
+fn unfit(command: &str) -> Option<String> {
+    if command.trim().is_empty() {
+        return Some(
+            "--command is empty: give what restarts a broker, with {id} or {host}".to_owned(),
+        );
+    }
+    let mut rest = command;
+    while let Some((before, after)) = rest.split_once('{') {
+        let name = after.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        let placeholder = after[name.len()..].starts_with('}');
+        let known = ["id", "host"].contains(&name);
+        if placeholder && (before.ends_with('$') == known) {
+            return Some(format!(
+                "--command has {{{name}}}, which is not put in; it knows {{id}} and {{host}}, without a $ before them"
+            ));
+        }
+        rest = after;
+    }
+    None
+}
+
 /// The command for one broker.
 fn filled(command: &str, broker: &Broker) -> Result<String, CliError> {
     // It comes from the network, and goes to a shell.
@@ -285,6 +315,16 @@ mod tests {
         assert_eq!(next(&[1], 1), Some(1));
         assert_eq!(next(&[1, 2], -1), Some(1));
         assert_eq!(next(&[], 1), None);
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_meant_is_refused() {
+        for command in ["", " ", "echo {broker}", "restart {Host}", "x {}", "echo ${id}"] {
+            assert!(unfit(command).is_some(), "{command}");
+        }
+        for command in ["ssh {host} x {id}", "true", "f() { echo {id}; }; f", "echo ${HOME} {id}"] {
+            assert_eq!(unfit(command), None, "{command}");
+        }
     }
 
     #[test]

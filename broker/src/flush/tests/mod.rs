@@ -52,6 +52,8 @@ impl Outward for Told {
         self.failures.lock().unwrap().push(failure);
     }
     fn records_lost(&self, _: &Lost) {}
+
+    fn led_uncleanly(&self) {}
 }
 
 /// Broker 1 with one partition, or several.
