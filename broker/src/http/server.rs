@@ -28,6 +28,8 @@ const HEAD_DEADLINE: Duration = Duration::from_secs(5);
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(60);
 /// How much longer its last answer may take.
 const LAST_ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the kernel may fail to get rid of what was sent: whoever does not read for so long is disconnected.
+const UNREAD_MAX_MS: u32 = 10_000;
 /// Wait after an accept that failed (too many open files).
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -40,6 +42,10 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
+        if rustix::net::sockopt::set_tcp_user_timeout(&stream, UNREAD_MAX_MS).is_err() {
+            // It is gone already.
+            continue;
+        }
         let site = site.clone();
         tokio::spawn(async move {
             one(site, stream).await;
