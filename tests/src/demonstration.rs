@@ -142,10 +142,12 @@ impl Show<'_> {
         let first_moved = Instant::now();
         self.start_again(controller).await?;
 
-        gate.open(1000);
+        // The rest is held back until the second fault, however fast the producers are.
+        gate.open(800);
         self.until_acknowledged(&producers, total * 6 / 10).await?;
         let leader = self.leader_to_kill(&producers, shares).await?;
         let second = self.kill("a leader", leader, &producers).await?;
+        gate.open(1000);
         let leader_outage = self.until_led_by_others(leader, second).await?;
         let second_moved = Instant::now();
         self.start_again(leader).await?;

@@ -63,7 +63,7 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() -> Outcome<()> {
     let id = text.lines().find_map(|line| line.strip_prefix("cluster.id=")).ok_or("no id")?;
     std::fs::write(&meta, text.replace(id, "AAAAAAAAAAAAAAAAAAAAAA"))?;
     let (code, found) = doctor(&mut cluster, 3).await?;
-    assert_eq!(code, 2, "{found:?}");
+    assert_eq!(code, 6, "{found:?}");
     for (check, level, parts) in [
         ("advertised", "bad", &[&*address, "broker 2", "advertised.listeners"][..]),
         ("cluster id", "bad", &["AAAAAAAAAAAAAAAAAAAAAA", "zookeeper.connect"]),

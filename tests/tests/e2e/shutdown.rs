@@ -246,9 +246,13 @@ async fn r39_an_unclean_election_on_demand_names_what_may_be_lost() -> Outcome<(
     })
     .await?;
     assert!(told.names("t", 0, 100) && !told.names("t", 0, 99), "{told:?}");
-    let counted = Scraped::read(&cluster.broker(2).metrics().await?)?;
-    let name = "kafka_controller_controllerstats_uncleanleaderelections_total";
-    assert_eq!(counted.values(name, &[]).collect::<Vec<_>>(), [1.0]);
+    let elected = &*cluster.broker(2);
+    wait_for("the election is counted", SETTLE_MAX, || async {
+        let counted = Scraped::read(&elected.metrics().await.ok()?).ok()?;
+        let name = "kafka_controller_controllerstats_uncleanleaderelections_total";
+        (counted.values(name, &[]).sum::<f64>() == 1.0).then_some(())
+    })
+    .await?;
     produce(&cluster, 1000, 1010)?;
     cluster.broker(1).start()?;
     cluster.until_healed("t", 2).await?;
