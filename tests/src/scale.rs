@@ -27,7 +27,8 @@ const SESSION: Duration = Duration::from_secs(6);
 pub async fn run(topics: i32, say: &mut impl FnMut(&Value)) -> Outcome<()> {
     let options = Options {
         session_timeout_ms: u32::try_from(SESSION.as_millis())?,
-        config: "replica.lag.time.max.ms: 30000\n".to_owned(),
+        // What is timed begins with the end of a session, so nobody may be replaced before it.
+        config: "replica.lag.time.max.ms: 30000\nfailover.suspicion.enable: false\n".to_owned(),
         ..Options::default()
     };
     let mut cluster = Cluster::start(options).await?;
