@@ -27,6 +27,15 @@ pub enum Error {
         /// The last failure.
         reason: String,
     },
+    /// The servers know another password, or not the user.
+    #[error(
+        "ZooKeeper at {connect} does not take the credentials of zookeeper.credentials.file; correct the user and password there, \
+         or zookeeper.auth.scheme"
+    )]
+    CredentialsRefused {
+        /// As configured.
+        connect: String,
+    },
     /// The chroot is not there.
     #[error(
         "the chroot {chroot} of zookeeper.connect '{connect}' does not exist; create it once, for instance with \

@@ -4,14 +4,15 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use barnabas_proto::znode::{self, paths};
-use barnabas_types::ClusterId;
+use barnabas_types::{BrokerId, ClusterId};
 use tokio::sync::mpsc;
 
 use crate::drive::Backoff;
 use crate::error::Error;
 use crate::translate::base_tree_requests;
 use crate::zookeeper::{
-    Connect, ConnectError, CreateMode, Error as ZkError, Reply, Request, SessionEvent, ZooKeeper,
+    Connect, ConnectError, CreateMode, Error as ZkError, Op, Reply, Request, SessionEvent,
+    ZooKeeper,
 };
 
 /// A session and what it tells.
@@ -42,6 +43,9 @@ pub(crate) async fn connect_first<C: Connect>(
             Ok(Err(ConnectError::Unreachable(reason))) => last = reason,
             Ok(Err(ConnectError::BadAddress(reason))) => {
                 return Err(Error::BadAddress { connect: address.to_owned(), reason });
+            }
+            Ok(Err(ConnectError::CredentialsRefused)) => {
+                return Err(Error::CredentialsRefused { connect: address.to_owned() });
             }
             Ok(Err(ConnectError::ChrootMissing(chroot))) => {
                 let servers = address.strip_suffix(&chroot).unwrap_or(address).to_owned();
@@ -140,6 +144,28 @@ pub(crate) async fn cluster_id<Z: ZooKeeper>(
     }
     let found = read_cluster_id(client).await.map_err(failed)?;
     found.ok_or_else(|| failed(format!("{} vanished", paths::CLUSTER_ID)))
+}
+
+/// Makes and removes a node in one step, which nobody sees: whoever may not do that could neither register nor be controller, and
+/// would try for ever.
+///
+/// # Errors
+/// [`Error::ZooKeeper`].
+pub(crate) async fn may_write<Z: ZooKeeper>(
+    client: &Z,
+    address: &str,
+    me: BrokerId,
+) -> Result<(), Error> {
+    let path = format!("{}/access-of-{me}", paths::BROKERS);
+    let mode = CreateMode::Ephemeral;
+    let create = Op::Create { path: path.clone(), data: Vec::new(), mode };
+    let both = Request::Multi(vec![create, Op::Delete { path, version: None }]);
+    let failed = |reason: String| Err(Error::ZooKeeper { connect: address.to_owned(), reason });
+    match ask(client, &both).await {
+        Ok(_) => Ok(()),
+        Err(ZkError::Multi { error, .. }) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
+    }
 }
 
 /// Whether any topic exists; if so, a broker without data may be one that has lost it (R6).

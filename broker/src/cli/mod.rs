@@ -36,6 +36,7 @@ mod table;
 mod timeline;
 mod topic;
 mod when;
+mod zookeeper;
 
 use std::process::ExitCode;
 
@@ -87,6 +88,9 @@ enum Noun {
     Health(health::HealthArgs),
     /// Look at a broker's machine, its cluster and its ZooKeeper, and say of each thing how it is and what to do.
     Doctor(doctor::DoctorArgs),
+    /// Tell whose the nodes in ZooKeeper are, and make them the brokers' alone or anybody's.
+    #[command(subcommand, name = "zookeeper")]
+    ZooKeeper(zookeeper::ZooKeeperVerb),
     /// Look into the files of a data directory.
     #[command(subcommand)]
     Log(log::LogVerb),
@@ -177,6 +181,7 @@ pub(crate) fn main() -> ExitCode {
         Noun::Roll(args) => args.run(),
         Noun::Health(args) => args.run(),
         Noun::Doctor(args) => args.run(),
+        Noun::ZooKeeper(verb) => verb.run(),
         Noun::Log(verb) => verb.run(),
         Noun::Produce(args) => barnabas_clients::produce::run(&args).map_err(of_client),
         Noun::Consume(args) => barnabas_clients::consume::run(&args).map_err(of_client),

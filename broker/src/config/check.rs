@@ -57,10 +57,13 @@ pub fn check(file: &Path, text: &str) -> Checked {
         }
     };
     // The machine is asked only about what the file really says.
-    let directories_stand = !found.iter().any(|(_, error)| error.keys().contains(&"log.dirs"));
-    if let Some(config) = config.as_ref().filter(|_| directories_stand) {
-        let line = settings.entry("log.dirs").and_then(|entry| entry.line).unwrap_or(usize::MAX);
-        found.extend(machine::directories(file, config).into_iter().map(|error| (line, error)));
+    let said_before: Vec<&str> = found.iter().flat_map(|(_, error)| error.keys()).collect();
+    for error in config.as_ref().map(|config| machine::refused(file, config)).unwrap_or_default() {
+        let about = error.keys();
+        let entry = about.iter().find_map(|key| settings.entry(key));
+        if entry.is_some() && !about.iter().any(|key| said_before.contains(key)) {
+            found.push((entry.and_then(|entry| entry.line).unwrap_or(usize::MAX), error));
+        }
     }
     let traps = match config {
         Some(config) if found.is_empty() => {

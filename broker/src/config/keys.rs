@@ -143,6 +143,24 @@ const BROKER: &[Row] = &[
         "how long a start waits for ZooKeeper before it gives up",
     ),
     (
+        "zookeeper.credentials.file",
+        "a file of lines user:password",
+        "",
+        "who this broker is to ZooKeeper; nobody but the file's owner may read it",
+    ),
+    (
+        "zookeeper.auth.scheme",
+        "digest or sasl",
+        "digest",
+        "how the credentials are presented: digest tells the password, sasl (DIGEST-MD5) proves it to a server that knows the user",
+    ),
+    (
+        "zookeeper.set.acl",
+        "true or false",
+        "true",
+        "whether the nodes that this broker makes belong to its credentials; without credentials they are anybody's",
+    ),
+    (
         "listeners",
         "PLAINTEXT://host:port",
         "PLAINTEXT://127.0.0.1:9092",

@@ -1,4 +1,5 @@
-//! What only this machine can say of a configuration: whether its log directories are ones, and how many files may be open.
+//! What only this machine can say of a configuration: whether its log directories are ones, whether its credentials can be read, and
+//! how many files may be open.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,8 +13,15 @@ use super::traps::Trap;
 /// Files that a broker should be allowed to open: a log in use holds some, each connection one.
 pub const OPEN_FILES_WISHED: u64 = 65_536;
 
+/// Everything that is wrong on this machine.
+pub(super) fn refused(file: &Path, config: &BrokerConfig) -> Vec<ConfigError> {
+    let mut found = directories(file, config);
+    found.extend(config.zookeeper_access.refused(file));
+    found
+}
+
 /// What is wrong with the log directories: two names for one, one within another, one that is a file or cannot be written.
-pub(super) fn directories(file: &Path, config: &BrokerConfig) -> Vec<ConfigError> {
+fn directories(file: &Path, config: &BrokerConfig) -> Vec<ConfigError> {
     const KEY: &str = "log.dirs";
     let refuse = |path: &Path, reason: String| ConfigError::NotServed {
         place: file.display().to_string(),

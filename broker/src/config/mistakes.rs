@@ -36,6 +36,7 @@ const ERRORS: &[Mistake] = &[
     ("log.cleanup.policy: remove", &["'remove'", "delete, compact"]),
     ("default.replication.factor: three", &["'three'", "a whole number"]),
     ("zookeeper.connect: zk://a:2181", &["twice"]),
+    ("zookeeper.auth.scheme: x509", &["'x509'", "digest or sasl"]),
     // Combinations.
     ("listeners: PLAINTEXT://10.0.0.1:9092", &["security.allow.insecure: [PLAINTEXT]"]),
     (
@@ -48,6 +49,8 @@ const ERRORS: &[Mistake] = &[
     ("listeners: [PLAINTEXT://127.0.0.1:1, PLAINTEXT://127.0.0.1:2]", &["one listener"]),
     ("http.listener: 127.0.0.1:9192", &["'admin.listener'", "port of its own"]),
     ("replica.lag.time.max.ms: 600", &["line 4", "half of 'replica.lag.time.max.ms'"]),
+    ("zookeeper.set.acl: true", &["'zookeeper.credentials.file'|add `zookeeper.credentials.file`"]),
+    ("zookeeper.auth.scheme: sasl", &["add `zookeeper.credentials.file`"]),
     ("group.min.session.timeout.ms: 9000000", &["'group.max.session.timeout.ms'"]),
     ("socket.request.max.bytes: 1073741824", &["'queued.max.request.bytes'", "at least"]),
 ];
@@ -64,6 +67,10 @@ const TRAPS: &[Mistake] = &[
     ("controlled.shutdown.enable: false", &["controlled.shutdown.enable"]),
     ("zookeeper.session.timeout.ms: 500", &["zookeeper.session.timeout.ms", "500 ms"]),
     ("zookeeper.connection.timeout.ms: 1000", &["zookeeper.connection.timeout.ms"]),
+    (
+        "zookeeper.credentials.file: /c\nzookeeper.set.acl: false",
+        &["zookeeper.set.acl", "anybody's to change"],
+    ),
     (
         "listeners: PLAINTEXT://0.0.0.0:9092\nadvertised.listeners: PLAINTEXT://localhost:9092\nsecurity.allow.insecure: PLAINTEXT",
         &["advertised.listeners", "reach themselves"],
@@ -103,7 +110,9 @@ fn each_trap_is_told_and_lets_the_broker_start() {
     let config = BrokerConfig::parse(Path::new("b.yaml"), &format!("{LEAST}{good}")).unwrap();
     assert_eq!(traps(&config), []);
     let zookeeper = |connect: &str| {
-        let text = format!("broker.id: 1\nlog.dirs: /d\nzookeeper.connect: {connect}\n{good}");
+        let text = format!(
+            "broker.id: 1\nlog.dirs: /d\nzookeeper.connect: {connect}\nzookeeper.credentials.file: /c\n{good}"
+        );
         traps(&BrokerConfig::parse(Path::new("b.yaml"), &text).unwrap())
     };
     assert_eq!(zookeeper("a,b,c").len(), 0);

@@ -18,6 +18,7 @@ mod sources;
 mod traps;
 mod units;
 mod yaml;
+mod zookeeper;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use settings::Settings;
 pub use shown::Shown;
 pub use sources::{Source, values};
 pub use traps::{Trap, traps};
+pub use zookeeper::ZooKeeperAccess;
 
 /// Everything that a broker is told at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +58,8 @@ pub struct BrokerConfig {
     pub zookeeper_session_timeout_ms: u64,
     /// `zookeeper.connection.timeout.ms`: how long a start waits for ZooKeeper.
     pub zookeeper_connection_timeout_ms: u64,
+    /// Who the broker is to ZooKeeper.
+    pub zookeeper_access: ZooKeeperAccess,
     /// `listeners`: where the Kafka protocol is bound.
     pub listener: HostPort,
     /// `advertised.listeners`: what clients and other brokers are told.
@@ -143,7 +147,7 @@ impl BrokerConfig {
         let text = std::fs::read_to_string(file)
             .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
         let config = Self::parse(file, &text)?;
-        match machine::directories(file, &config).into_iter().next() {
+        match machine::refused(file, &config).into_iter().next() {
             Some(error) => Err(error),
             None => Ok(config),
         }
@@ -174,6 +178,7 @@ impl BrokerConfig {
                 200,
                 hour,
             )?,
+            zookeeper_access: ZooKeeperAccess::read(s)?,
             advertised_listener: s.advertised("advertised.listeners", "listeners", &listener)?,
             advertised_admin_listener: s.advertised(
                 "advertised.admin.listener",

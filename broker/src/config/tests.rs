@@ -42,7 +42,7 @@ fn nested_is_the_same_as_flat() {
 fn every_key_is_read() {
     let config = parse(
         "broker.id: 7\nlog.dirs: /x\nzookeeper.connect: a:1,b:2/root\nzookeeper.session.timeout.ms: 3000\n\
-         zookeeper.connection.timeout.ms: 4000\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
+         zookeeper.connection.timeout.ms: 4000\nzookeeper.credentials.file: /zk\nzookeeper.auth.scheme: sasl\nzookeeper.set.acl: false\nlisteners: PLAINTEXT://0.0.0.0:1\nadvertised.listeners: PLAINTEXT://h:2\n\
          admin.listener: 10.0.0.1:3\nadvertised.admin.listener: h:4\nsecurity.allow.insecure: [PLAINTEXT, GRPC, HTTP]\n\
          metrics.labels: topic\nbroker.rack: r1\nnum.partitions: 3\ndefault.replication.factor: 2\nauto.create.topics.enable: false\nmin.insync.replicas: 2\n\
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
@@ -70,6 +70,11 @@ fn every_key_is_read() {
             log_dirs: vec!["/x".into()],
             zookeeper_connect: ZooKeeperConnect::parse("a:1,b:2/root").unwrap(),
             zookeeper_session_timeout_ms: 3000,
+            zookeeper_access: ZooKeeperAccess {
+                file: Some("/zk".into()),
+                scheme: "sasl".parse().unwrap(),
+                set_acl: false,
+            },
             zookeeper_connection_timeout_ms: 4000,
             listener: HostPort::parse("0.0.0.0:1").unwrap(),
             advertised_listener: HostPort::parse("h:2").unwrap(),

@@ -140,4 +140,17 @@ fn addresses(config: &BrokerConfig, found: &mut Vec<Trap>) {
     if config.zookeeper_connect.servers.iter().enumerate().any(|(i, s)| servers[..i].contains(s)) {
         found.push(Trap::new("zookeeper.connect", "a server is named twice; keep one"));
     }
+    if config.zookeeper_access.file.is_none() && servers.iter().any(is_far) {
+        found.push(Trap::new(
+            "zookeeper.credentials.file",
+            "there is none: whoever reaches ZooKeeper can be controller, change settings and delete topics; give brokers credentials, and run \
+             `barnabas zookeeper secure`",
+        ));
+    } else if config.zookeeper_access.file.is_some() && !config.zookeeper_access.set_acl {
+        found.push(Trap::new(
+            "zookeeper.set.acl",
+            "what this broker makes in ZooKeeper is anybody's to change; that is for the time in which brokers without credentials are still \
+             running; then take the line out",
+        ));
+    }
 }

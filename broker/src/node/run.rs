@@ -70,6 +70,9 @@ pub enum StartError {
     /// The data directory refuses.
     #[error("{0}")]
     Log(#[from] LogError),
+    /// The credentials for ZooKeeper cannot be read.
+    #[error("{0}")]
+    Credentials(String),
     /// ZooKeeper or the cluster refuses.
     #[error("{0}")]
     Cluster(#[from] barnabas_controller::Error),
@@ -135,11 +138,12 @@ async fn life(
     let site = Site::new(Hosts::of(config), health.clone(), metrics.clone());
     tokio::spawn(http::serve(site.clone(), http));
     warn_of_traps(config);
+    let access = config.zookeeper_access.open().map_err(StartError::Credentials)?;
     let servers = Servers::new(
         &config.zookeeper_connect.to_string(),
         Duration::from_millis(config.zookeeper_session_timeout_ms),
     );
-    let servers = servers.observed(metrics.zookeeper.clone());
+    let servers = servers.with_access(access).observed(metrics.zookeeper.clone());
     let opened = match barnabas_controller::open_with(zookeeper(config, &locked), servers).await {
         Ok(opened) => opened,
         Err(error) => {

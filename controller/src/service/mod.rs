@@ -104,6 +104,7 @@ pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<
         }
         let read = async {
             let id = open::cluster_id(&first.0, address, config.cluster_id.as_ref()).await?;
+            open::may_write(&first.0, address, config.broker_id).await?;
             Ok((id, open::has_topics(&first.0, address).await?))
         };
         let error = match read.await {

@@ -1,4 +1,5 @@
-//! Real ZooKeeper through the crate `zookeeper-client`, with its traps wrapped. No other file touches the crate.
+//! Real ZooKeeper through the crate `zookeeper-client`, with its traps wrapped. Besides, only the ACLs' files touch the crate
+//! ([`super::access`], [`super::protect`]).
 //!
 //! What is wrapped, and how: in-flight errors come in several forms, all of which mean "outcome unknown" ([`unknown`]).
 //! Calls made while disconnected wait without limit, and the queue is unbounded: a timeout and a semaphore bound both. A
@@ -16,11 +17,15 @@ use barnabas_controller_core::SessionId;
 use tokio::sync::{Semaphore, mpsc, watch};
 use zookeeper_client as zk;
 
+use super::access::{Access, owned};
 use super::op::{
     CreateMode, Error, Node, Op, OpReply, REQUEST_BYTES_MAX, Reply, Request, Stat, WatchKind,
     Watched,
 };
 use super::port::{Connect, ConnectError, Observer, SESSION_EVENTS_MAX, SessionEvent, ZooKeeper};
+
+const FORBIDDEN: &str = "the ACL of a node does not let this session do that: the node belongs to other credentials than \
+                         those that zookeeper.credentials.file names (`barnabas zookeeper check` tells whose it is)";
 
 /// Most requests of one session under way.
 const IN_FLIGHT_MAX: usize = 64;
@@ -30,6 +35,7 @@ const IN_FLIGHT_MAX: usize = 64;
 pub struct Servers {
     connect: String,
     session_timeout: Duration,
+    access: Access,
     observer: Arc<dyn Observer>,
 }
 
@@ -37,7 +43,12 @@ impl Servers {
     /// `connect` is `host:port[,host:port...][/chroot]`.
     #[must_use]
     pub fn new(connect: &str, session_timeout: Duration) -> Self {
-        Self { connect: connect.to_owned(), session_timeout, observer: Arc::new(()) }
+        Self {
+            connect: connect.to_owned(),
+            session_timeout,
+            access: Access::default(),
+            observer: Arc::new(()),
+        }
     }
 
     /// The same; `observer` is told how they answer.
@@ -46,15 +57,24 @@ impl Servers {
         Self { observer, ..self }
     }
 
-    fn chroot(&self) -> Option<&str> {
+    /// The same; sessions present these credentials.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(super) fn chroot(&self) -> Option<&str> {
         self.connect.find('/').map(|at| &self.connect[at..]).filter(|chroot| chroot.len() > 1)
     }
 }
 
-impl Connect for Servers {
-    type Client = Session;
-
-    async fn connect(&self) -> Result<(Session, mpsc::Receiver<SessionEvent>), ConnectError> {
+impl Servers {
+    /// A session of the bare client, below a chroot that exists.
+    pub(super) async fn client(&self) -> Result<zk::Client, ConnectError> {
         if self.connect.contains("://") {
             let reason =
                 "write host:port without a scheme; TLS to ZooKeeper is not supported".to_owned();
@@ -62,8 +82,10 @@ impl Connect for Servers {
         }
         let connector =
             zk::Client::connector().with_session_timeout(self.session_timeout).with_fail_eagerly();
+        let connector = self.access.present(connector);
         let client = connector.connect(&self.connect).await.map_err(|error| match error {
             zk::Error::BadArguments(reason) => ConnectError::BadAddress((*reason).to_owned()),
+            zk::Error::AuthFailed => ConnectError::CredentialsRefused,
             error => ConnectError::Unreachable(error.to_string()),
         })?;
         if let Some(chroot) = self.chroot() {
@@ -76,9 +98,19 @@ impl Connect for Servers {
                 Err(_) => return Err(ConnectError::Unreachable("no answer".to_owned())),
             }
         }
+        Ok(client)
+    }
+}
+
+impl Connect for Servers {
+    type Client = Session;
+
+    async fn connect(&self) -> Result<(Session, mpsc::Receiver<SessionEvent>), ConnectError> {
+        let client = self.client().await?;
         let (events, receiver) = mpsc::channel(SESSION_EVENTS_MAX);
         self.observer.connected();
-        Ok((Session::new(client, events, self.observer.clone()), receiver))
+        let protects = self.access.protects();
+        Ok((Session::new(client, protects, events, self.observer.clone()), receiver))
     }
 }
 
@@ -97,6 +129,8 @@ struct Shared {
     closed: watch::Sender<bool>,
     states: zk::StateWatcher,
     permits: Semaphore,
+    /// Whether the nodes that it makes belong to its credentials.
+    protects: bool,
     armed: Mutex<BTreeSet<(String, WatchKind)>>,
     events: mpsc::Sender<SessionEvent>,
     observer: Arc<dyn Observer>,
@@ -115,6 +149,7 @@ impl Shared {
 impl Session {
     fn new(
         client: zk::Client,
+        protects: bool,
         events: mpsc::Sender<SessionEvent>,
         observer: Arc<dyn Observer>,
     ) -> Self {
@@ -126,6 +161,7 @@ impl Session {
             closed: watch::Sender::new(false),
             states: states.clone(),
             permits: Semaphore::new(IN_FLIGHT_MAX),
+            protects,
             armed: Mutex::new(BTreeSet::new()),
             events: events.clone(),
             observer: observer.clone(),
@@ -175,13 +211,14 @@ impl Session {
             }
             Request::Children { path, watch } => self.children(client, &path, watch).await,
             Request::Create { path, data, mode } => {
-                let created = client.create(&path, &data, &options(mode)).await.map_err(error)?;
+                let created =
+                    client.create(&path, &data, &self.options(&path, mode)).await.map_err(error)?;
                 Ok(Reply::Created(stat_of(created.0)))
             }
             Request::Delete { path, version } => {
                 client.delete(&path, version).await.map(|()| Reply::Done).map_err(error)
             }
-            Request::Multi(ops) => multi(client, &ops).await,
+            Request::Multi(ops) => self.multi(client, &ops).await,
             Request::MultiRead(paths) => multi_read(client, &paths).await,
         }
     }
@@ -213,6 +250,47 @@ impl Session {
         };
         names.sort();
         Ok(Reply::Children(names))
+    }
+
+    async fn multi(&self, client: &zk::Client, ops: &[Op]) -> Result<Reply, Error> {
+        let mut writer = client.new_multi_writer();
+        for op in ops {
+            match op {
+                Op::Check { path, version } => writer.add_check_version(path, *version),
+                Op::Create { path, data, mode } => {
+                    writer.add_create(path, data, &self.options(path, *mode))
+                }
+                Op::Set { path, data, version } => writer.add_set_data(path, data, *version),
+                Op::Delete { path, version } => writer.add_delete(path, *version),
+            }
+            .map_err(error)?;
+        }
+        match writer.commit().await {
+            Ok(results) => Ok(Reply::Multi(
+                results
+                    .into_iter()
+                    .map(|result| match result {
+                        zk::MultiWriteResult::SetData { stat } => {
+                            OpReply::Set { version: stat.version }
+                        }
+                        _ => OpReply::Done,
+                    })
+                    .collect(),
+            )),
+            Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                Err(Error::Multi { index, error: Box::new(error(source)) })
+            }
+            Err(zk::MultiWriteError::RequestFailed { source }) => Err(error(source)),
+        }
+    }
+
+    fn options(&self, path: &str, mode: CreateMode) -> zk::CreateOptions<'static> {
+        let mode = match mode {
+            CreateMode::Persistent => zk::CreateMode::Persistent,
+            CreateMode::Ephemeral => zk::CreateMode::Ephemeral,
+        };
+        let anyone = zk::Acls::anyone_all();
+        mode.with_acls(if self.shared.protects { owned(path).into() } else { anyone })
     }
 }
 
@@ -343,36 +421,6 @@ async fn tell_states(
     }
 }
 
-async fn multi(client: &zk::Client, ops: &[Op]) -> Result<Reply, Error> {
-    let mut writer = client.new_multi_writer();
-    for op in ops {
-        match op {
-            Op::Check { path, version } => writer.add_check_version(path, *version),
-            Op::Create { path, data, mode } => writer.add_create(path, data, &options(*mode)),
-            Op::Set { path, data, version } => writer.add_set_data(path, data, *version),
-            Op::Delete { path, version } => writer.add_delete(path, *version),
-        }
-        .map_err(error)?;
-    }
-    match writer.commit().await {
-        Ok(results) => Ok(Reply::Multi(
-            results
-                .into_iter()
-                .map(|result| match result {
-                    zk::MultiWriteResult::SetData { stat } => {
-                        OpReply::Set { version: stat.version }
-                    }
-                    _ => OpReply::Done,
-                })
-                .collect(),
-        )),
-        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-            Err(Error::Multi { index, error: Box::new(error(source)) })
-        }
-        Err(zk::MultiWriteError::RequestFailed { source }) => Err(error(source)),
-    }
-}
-
 async fn multi_read(client: &zk::Client, paths: &[String]) -> Result<Reply, Error> {
     let mut reader = client.new_multi_reader();
     for path in paths {
@@ -396,14 +444,6 @@ async fn multi_read(client: &zk::Client, paths: &[String]) -> Result<Reply, Erro
     }
 }
 
-fn options(mode: CreateMode) -> zk::CreateOptions<'static> {
-    let mode = match mode {
-        CreateMode::Persistent => zk::CreateMode::Persistent,
-        CreateMode::Ephemeral => zk::CreateMode::Ephemeral,
-    };
-    mode.with_acls(zk::Acls::anyone_all())
-}
-
 fn stat_of(stat: zk::Stat) -> Stat {
     let owner = (stat.ephemeral_owner != 0).then_some(SessionId(stat.ephemeral_owner));
     Stat { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version, owner }
@@ -419,8 +459,8 @@ fn error(error: zk::Error) -> Error {
         zk::Error::SessionExpired | zk::Error::ClientClosed | zk::Error::AuthFailed => {
             Error::SessionExpired
         }
+        zk::Error::NoAuth => Error::Refused(FORBIDDEN.to_owned()),
         zk::Error::BadArguments(_)
-        | zk::Error::NoAuth
         | zk::Error::NoChildrenForEphemerals
         | zk::Error::InvalidAcl
         | zk::Error::NotReadOnly

@@ -74,6 +74,9 @@ pub enum ConnectError {
     /// The connect string makes no sense.
     #[error("{0}")]
     BadAddress(String),
+    /// The servers do not take the credentials.
+    #[error("the servers do not take the credentials")]
+    CredentialsRefused,
     /// The chroot of the connect string does not exist.
     #[error("the chroot {0} does not exist")]
     ChrootMissing(String),

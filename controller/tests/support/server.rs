@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use barnabas_controller::zookeeper::{Connect, CreateMode, Request, Servers, ZooKeeper};
 
-struct Server {
+/// A server of its own.
+pub struct Server {
     port: u16,
     /// Its standard input keeps the server alive.
     child: Child,
@@ -26,20 +27,41 @@ pub fn address() -> String {
     format!("127.0.0.1:{}", SERVER.get_or_init(start).port)
 }
 
+/// A server that knows one user by SASL.
+pub fn with_sasl(user: &str, password: &str) -> Server {
+    let name = format!("barnabas-controller-jaas-{}", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let lines = format!(
+        "Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n  user_{user}=\"{password}\";\n}};\n"
+    );
+    std::fs::write(&file, lines).unwrap();
+    let server = start_with(&[
+        format!("-Djava.security.auth.login.config={}", file.display()),
+        "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+            .into(),
+    ]);
+    std::fs::remove_file(&file).unwrap();
+    server
+}
+
 fn start() -> Server {
+    start_with(&[])
+}
+
+fn start_with(flags: &[String]) -> Server {
     let jars =
         ["zookeeper.jar", "slf4j-log4j12.jar", "log4j-1.2.jar"].map(|jar| format!("{JARS}/{jar}"));
     assert!(Path::new(&jars[0]).exists(), "{REMEDY}");
     for _ in 0..3 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if let Some(server) = start_on(port, &jars.join(":")) {
+        if let Some(server) = start_on(port, &jars.join(":"), flags) {
             return server;
         }
     }
     panic!("ZooKeeper did not start three times");
 }
 
-fn start_on(port: u16, jars: &str) -> Option<Server> {
+fn start_on(port: u16, jars: &str, flags: &[String]) -> Option<Server> {
     let name = format!("barnabas-controller-test-{}-{port}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&directory).unwrap();
@@ -64,6 +86,7 @@ fn start_on(port: u16, jars: &str) -> Option<Server> {
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
         ])
+        .args(flags)
         .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.jmx.log4j.disable=true", "-cp", jars])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(&file)
@@ -82,7 +105,14 @@ fn start_on(port: u16, jars: &str) -> Option<Server> {
     None
 }
 
-/// For a start that failed; the server that serves is never dropped, and goes with the pipe.
+impl Server {
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+/// For a start that failed, and a server of one test; the one that serves all is never dropped, and goes with the pipe.
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.child.stdin.take());

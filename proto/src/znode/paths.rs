@@ -25,10 +25,33 @@ pub const PRODUCER_ID_BLOCK: &str = "/latest_producer_id_block";
 /// The cluster's id.
 pub const CLUSTER_ID: &str = "/cluster/id";
 
+/// Parent of everything about brokers and topics.
+pub const BROKERS: &str = "/brokers";
+
+/// What Barnabas and Kafka make at the top, each of them the root of a tree or a node alone.
+pub const TOP: [&str; 16] = [
+    BROKERS,
+    "/config",
+    "/admin",
+    "/cluster",
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    PRODUCER_ID_BLOCK,
+    "/consumers",
+    "/delegation_token",
+    "/feature",
+    "/isr_change_notification",
+    "/kafka-acl",
+    "/kafka-acl-changes",
+    "/kafka-acl-extended",
+    "/kafka-acl-extended-changes",
+    "/log_dir_event_notification",
+];
+
 /// Persistent nodes without content that must exist before anything else, parents first.
 /// (`/controller_epoch` and `/cluster/id` have content and are made apart.)
 pub const BASE_TREE: [&str; 12] = [
-    "/brokers",
+    BROKERS,
     BROKER_IDS,
     TOPICS,
     "/config",

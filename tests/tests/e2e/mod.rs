@@ -52,6 +52,7 @@ mod recovery;
 #[cfg(target_os = "linux")]
 mod reference_clients;
 mod roll;
+mod secured;
 #[cfg(target_os = "linux")]
 mod shim;
 mod shutdown;
