@@ -7,14 +7,15 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure};
-use super::cluster::{BROKER_COLUMNS, broker, cluster};
+use super::cluster::{BROKER_COLUMNS, brokers, cluster, gone};
+use super::explain::broker_id;
 use super::table::{print_json, table};
 use super::topic::counted;
 use super::{Asking, CliError};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum BrokerVerb {
-    /// List the live brokers.
+    /// List the registered brokers, and who is missing.
     List {
         #[command(flatten)]
         asking: Asking,
@@ -31,13 +32,17 @@ pub(super) enum BrokerVerb {
 #[derive(Args, Debug)]
 pub(super) struct OneBroker {
     /// Which broker.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = broker_id)]
     id: i32,
+    /// Show each partition that stands in the way, not only how many of which topics.
+    #[arg(long)]
+    verbose: bool,
     #[command(flatten)]
     asking: Asking,
 }
 
 const OBSTRUCTION_COLUMNS: [&str; 4] = ["topic", "partition", "never", "reason"];
+const SUMMARY_COLUMNS: [&str; 4] = ["topic", "partitions", "never", "reason"];
 
 impl BrokerVerb {
     pub(super) fn run(self) -> Result<(), CliError> {
@@ -51,11 +56,15 @@ impl BrokerVerb {
 }
 
 fn list(asking: &Asking) -> Result<(), CliError> {
-    let brokers: Vec<Value> = cluster(asking)?.brokers.iter().map(broker).collect();
+    let cluster = cluster(asking)?;
+    let brokers = brokers(&cluster);
     if asking.json {
         print_json(&Value::Array(brokers));
     } else {
         say!("{}", table(&BROKER_COLUMNS, &brokers).trim_end());
+        if let Some(gone) = gone(&cluster) {
+            say!("{gone}");
+        }
     }
     Ok(())
 }
@@ -65,9 +74,29 @@ fn obstructions(of: Vec<Obstruction>) -> Vec<Value> {
     of.into_iter().map(row).collect()
 }
 
-fn show(partitions: u32, rows: &[Value]) {
-    if !rows.is_empty() {
+/// One row for each topic and reason: how many partitions stand in the way for it; what no waiting resolves comes first.
+fn by_topic(rows: &[Value]) -> Vec<Value> {
+    let mut found: Vec<Value> = Vec::new();
+    for row in rows {
+        let same = |known: &&mut Value| {
+            ["topic", "never", "reason"].iter().all(|key| known[*key] == row[*key])
+        };
+        match found.iter_mut().find(same) {
+            Some(known) => known["partitions"] = json!(known["partitions"].as_u64().unwrap_or(0) + 1),
+            None => found.push(json!({
+                "topic": row["topic"], "partitions": 1, "never": row["never"], "reason": row["reason"],
+            })),
+        }
+    }
+    found.sort_by_key(|row| row["never"] != true);
+    found
+}
+
+fn show(partitions: u32, rows: &[Value], verbose: bool) {
+    if verbose && !rows.is_empty() {
         say!("{}", table(&OBSTRUCTION_COLUMNS, rows).trim_end());
+    } else if !rows.is_empty() {
+        say!("{}", table(&SUMMARY_COLUMNS, &by_topic(rows)).trim_end());
     }
     let more = usize::try_from(partitions).unwrap_or(usize::MAX).saturating_sub(rows.len());
     if more > 0 {
@@ -105,7 +134,7 @@ impl OneBroker {
         }
         let left = counted(i64::from(progress.partitions), "partition");
         say!("broker {id} is draining; {left} left");
-        show(progress.partitions, &rows);
+        show(progress.partitions, &rows, self.verbose);
         Ok(())
     }
 
@@ -127,7 +156,7 @@ impl OneBroker {
             }));
         } else {
             say!("{word}");
-            show(number, &rows);
+            show(number, &rows, self.verbose);
         }
         let text = format!(
             "broker {id} cannot be stopped: {} would be left without a leader or under min.insync.replicas",
@@ -152,6 +181,26 @@ fn answer_of(partitions: u32, never: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_in_the_way_is_summed_up_by_topic_and_reason() {
+        let row = |topic: &str, partition: i32, never: bool| {
+            let reason = if never { "only replica" } else { "too few" };
+            json!({"topic": topic, "partition": partition, "never": never, "reason": reason})
+        };
+        let rows = [row("a", 0, false), row("a", 1, false), row("b", 0, false), row("a", 2, true)];
+        let told = by_topic(&rows);
+        let of =
+            |row: &Value| (row["topic"].as_str().unwrap().to_owned(), row["partitions"].as_u64());
+        assert_eq!(
+            told.iter().map(of).collect::<Vec<_>>(),
+            [("a".to_owned(), Some(1)), ("a".to_owned(), Some(2)), ("b".to_owned(), Some(1))]
+        );
+        assert_eq!(
+            table(&SUMMARY_COLUMNS, &told[..1]).lines().next().unwrap(),
+            "TOPIC  PARTITIONS  NEVER  REASON"
+        );
+    }
 
     #[test]
     fn never_is_said_only_of_what_stands_in_the_way() {

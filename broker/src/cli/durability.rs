@@ -1,11 +1,9 @@
 //! What a topic survives and where its settings are a trap, as `topic create` and `topic describe` say it.
 
-use barnabas_proto::v1::Topic;
+use barnabas_proto::v1::{Partition, Topic};
 use barnabas_types::durability::{Fault, Trap, survives};
 use barnabas_types::{Acks, TopicConfig};
 use serde_json::{Value, json};
-
-use super::topic::meant;
 
 const ACKS: [(Acks, &str); 2] = [(Acks::All, "acks=all"), (Acks::Leader, "acks=1")];
 
@@ -65,6 +63,11 @@ impl Durability {
     }
 }
 
+/// How many replicas a partition has without those that are only being added.
+fn meant(partition: &Partition) -> usize {
+    partition.assigned_replicas.iter().filter(|b| !partition.adding_replicas.contains(b)).count()
+}
+
 fn joined(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -72,7 +75,6 @@ fn joined(faults: &[Fault]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barnabas_proto::v1::Partition;
 
     #[test]
     fn a_topic_is_as_durable_as_its_thinnest_partition() {

@@ -1,6 +1,6 @@
 //! `barnabas explain partition | broker | cluster | group`: what is wrong, since when, whether it heals, what to do and what that costs.
 
-use barnabas_broker::explain::cause::lasted;
+use barnabas_broker::explain::cause::{by_topic_of_names, lasted};
 use barnabas_broker::explain::json;
 use barnabas_proto::v1::explain_request::Subject;
 use barnabas_proto::v1::{ExplainRequest, ExplainResponse, FollowedPartition};
@@ -25,7 +25,7 @@ pub(super) enum ExplainVerb {
     /// What is wrong with a broker, and with the partitions on it.
     Broker {
         /// Which broker.
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = broker_id)]
         id: i32,
         #[command(flatten)]
         asking: Asking,
@@ -74,12 +74,28 @@ impl ExplainVerb {
     }
 }
 
-/// `TOPIC:PARTITION`.
+/// `TOPIC:PARTITION`; whoever writes it in another way is told how it is written here.
 fn one_partition(text: &str) -> Result<(String, i32), String> {
-    match topic_or_partition(text)? {
-        (topic, Some(partition)) => Ok((topic, partition)),
-        (_, None) => Err("expected TOPIC:PARTITION, for instance orders:0".to_owned()),
+    if let Ok((topic, Some(partition))) = topic_or_partition(text) {
+        return Ok((topic, partition));
     }
+    // As the page and Kafka's logs have it.
+    let parts = text.rsplit_once(['/', '-', '.']);
+    let parts = parts.filter(|(topic, _)| !topic.is_empty() && !topic.contains(':'));
+    let meant = parts.and_then(|(topic, index)| Some((topic, index.parse::<i32>().ok()?)));
+    Err(match meant.filter(|(_, index)| *index >= 0) {
+        Some((topic, index)) => format!("expected TOPIC:PARTITION; did you mean {topic}:{index}?"),
+        None => "expected TOPIC:PARTITION, for instance orders:0".to_owned(),
+    })
+}
+
+/// The id of a broker.
+pub(super) fn broker_id(text: &str) -> Result<i32, String> {
+    let id = text.parse::<i32>().ok().filter(|id| *id >= 0);
+    id.ok_or_else(|| {
+        "expected the id of a broker, a whole number such as 1; `barnabas broker list` shows them"
+            .to_owned()
+    })
 }
 
 fn text(told: &ExplainResponse, admin: &str) -> String {
@@ -98,9 +114,12 @@ fn text(told: &ExplainResponse, admin: &str) -> String {
             printable(&cause.name),
             printable(&cause.severity)
         ));
-        if let [first, _, ..] = &cause.partitions[..] {
-            let all = cause.partitions.len();
-            lines.push(format!("   of     {all} partitions, the first is {}", printable(first)));
+        if cause.partitions.len() > 1 {
+            let (all, topics) = (cause.partitions.len(), by_topic_of_names(&cause.partitions));
+            lines.push(format!(
+                "   of     {all} partitions: {} (named with --json)",
+                printable(&topics)
+            ));
         }
         for (n, fact) in cause.evidence.iter().enumerate() {
             let label = if n == 0 { "facts " } else { "      " };
@@ -151,7 +170,18 @@ mod tests {
     #[test]
     fn a_partition_is_always_named() {
         assert_eq!(one_partition("orders:3"), Ok(("orders".to_owned(), 3)));
-        assert!(one_partition("orders").is_err() && one_partition("orders:x").is_err());
+        for (wrong, hint) in [
+            ("orders", "for instance"),
+            ("orders:x", "for instance"),
+            ("orders/3", "did you mean orders:3?"),
+            ("my-orders-3", "did you mean my-orders:3?"),
+            ("orders/x", "for instance"),
+        ] {
+            let said = one_partition(wrong).unwrap_err();
+            assert!(said.contains(hint), "{wrong}: {said}");
+        }
+        assert_eq!(broker_id("3"), Ok(3));
+        assert!(broker_id("x").unwrap_err().contains("broker list") && broker_id("-1").is_err());
     }
 
     #[test]
@@ -175,6 +205,7 @@ mod tests {
             age_at_least: true,
             healing: "its process is started".to_owned(),
             next: vec![next.clone(), next],
+            partitions: vec!["t:0".to_owned(), "t:1".to_owned(), "u:0".to_owned()],
             ..Default::default()
         };
         let facts = vec![fact("lag 3")];
@@ -184,6 +215,7 @@ mod tests {
             "1. broker 2 is down ",
             "for at least 34 s",
             "facts  it is gone",
+            "of     3 partitions: t 2, u 1 (named with --json)",
             "not by itself",
             "next   barnabas explain broker 2 --admin h:1\n          where: the host of broker 2\n          when: again",
             "or     barnabas explain broker 2",

@@ -8,7 +8,7 @@ use barnabas_proto::v1::{
     Assignment, CreateTopicRequest, DeleteTopicRequest, DescribeTopicsRequest,
     DescribeTopicsResponse, Partition, PartitionState, Topic,
 };
-use barnabas_types::TopicId;
+use barnabas_types::{Standing, TopicId, nearest};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -159,7 +159,14 @@ fn list(asking: &Asking) -> Result<(), CliError> {
     } else if rows.is_empty() {
         say!("no topics");
     } else {
-        let columns = ["name", "partitions", "replication_factor", "offline", "under_replicated"];
+        let columns = [
+            "name",
+            "partitions",
+            "replication_factor",
+            "offline",
+            "under_min_isr",
+            "under_replicated",
+        ];
         say!("{}", table(&columns, &rows).trim_end());
     }
     Ok(())
@@ -168,7 +175,7 @@ fn list(asking: &Asking) -> Result<(), CliError> {
 fn describe(names: Vec<String>, offsets: bool, asking: &Asking) -> Result<(), CliError> {
     let answer = topics(names, asking)?;
     if let Some(missing) = answer.missing.first() {
-        return Err(absent(missing));
+        return Err(absent_among(missing, asking));
     }
     let offsets = if offsets { Some(Offsets::of(&answer.topics, asking)?) } else { None };
     let full = |topic: &Topic| {
@@ -200,6 +207,7 @@ fn describe(names: Vec<String>, offsets: bool, asking: &Asking) -> Result<(), Cl
         let rows = value["partitions"].as_array().cloned().unwrap_or_default();
         let mut columns = vec![
             "partition",
+            "state",
             "leader",
             "leader_epoch",
             "partition_epoch",
@@ -261,12 +269,25 @@ fn delete(name: String, asking: &Asking) -> Result<(), CliError> {
         Some(Deleted::Deleted(topic)) => say!("deleted topic '{}'", printable(&topic.name)),
         // The condition itself does not name the topic.
         Some(Deleted::Failure(refusal)) if refusal.name == "UNKNOWN_TOPIC_OR_PARTITION" => {
-            return Err(absent(&name));
+            return Err(absent_among(&name, asking));
         }
         Some(Deleted::Failure(refusal)) => return Err(failure(&refusal)),
         None => return Err(empty_answer(asking)),
     }
     Ok(())
+}
+
+/// [`absent`], with the nearest name that there is, if that can be found out.
+fn absent_among(name: &str, asking: &Asking) -> CliError {
+    let all = topics(Vec::new(), asking).map(|answer| answer.topics).unwrap_or_default();
+    match nearest(name, all.iter().map(|topic| topic.name.as_str())) {
+        Some(meant) => CliError::Refused(format!(
+            "topic '{}' does not exist; did you mean '{}'?",
+            printable(name),
+            printable(meant)
+        )),
+        None => absent(name),
+    }
 }
 
 pub(super) fn absent(name: &str) -> CliError {
@@ -294,23 +315,21 @@ pub(super) fn min_insync_replicas(name: &str, asking: &Asking) -> Result<Option<
     Ok(topic.and_then(|topic| topic.config).map(|config| config.min_insync_replicas))
 }
 
-/// One line of `topic list`.
+/// One line of `topic list`; null where a broker of an earlier version does not tell how its partitions are.
 fn summary(topic: &Topic) -> Value {
-    let state = |partition: &Partition| partition.state.clone().unwrap_or_default();
-    let count =
-        |wanted: &dyn Fn(&Partition) -> bool| topic.partitions.iter().filter(|p| wanted(p)).count();
+    let told = topic.partitions.iter().all(|p| !p.standing.is_empty());
+    let count = |wanted: &dyn Fn(&Partition) -> bool| {
+        told.then(|| topic.partitions.iter().filter(|p| wanted(p)).count())
+    };
+    let lacks = |p: &Partition| p.read().is_ok_and(|(_, read)| read.lacks_replicas());
     json!({
         "name": topic.name,
         "partitions": topic.partitions.len(),
         "replication_factor": topic.partitions.first().map_or(0, |p| p.assigned_replicas.len()),
-        "offline": count(&|p| state(p).leader < 0),
-        "under_replicated": count(&|p| state(p).isr.len() < meant(p)),
+        "offline": count(&|p| p.standing == Standing::Offline.name()),
+        "under_min_isr": count(&|p| p.standing == Standing::UnderMinIsr.name()),
+        "under_replicated": count(&|p| p.standing != Standing::Offline.name() && lacks(p)),
     })
-}
-
-/// How many replicas a partition has without those that are only being added.
-pub(super) fn meant(partition: &Partition) -> usize {
-    partition.assigned_replicas.iter().filter(|b| !partition.adding_replicas.contains(b)).count()
 }
 
 /// One topic of `topic describe`.
@@ -332,6 +351,7 @@ fn partition(partition: &Partition) -> Value {
         partition.state.clone().unwrap_or_default();
     json!({
         "partition": partition.index,
+        "state": Some(&partition.standing).filter(|standing| !standing.is_empty()),
         "leader": leader,
         "leader_epoch": leader_epoch,
         "partition_epoch": partition_epoch,
@@ -371,6 +391,8 @@ pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
 
 #[cfg(test)]
 mod tests {
+    use barnabas_proto::v1::IsrMember;
+
     use super::*;
 
     #[test]
@@ -393,12 +415,31 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_without_state_counts_as_shown() {
-        let state = PartitionState { leader: -1, isr: Vec::new(), ..PartitionState::default() };
-        let partition =
-            Partition { assigned_replicas: vec![1, 2], state: Some(state), ..Partition::default() };
-        let topic = Topic { name: "t".into(), partitions: vec![partition], ..Topic::default() };
+    fn partitions_are_counted_by_what_the_broker_says_of_them() {
+        let partition = |leader, isr: &[i32], standing: &str| {
+            let isr = isr.iter().map(|id| IsrMember { broker_id: *id, broker_epoch: 1 });
+            Partition {
+                assigned_replicas: vec![1, 2, 3],
+                state: Some(PartitionState { leader, isr: isr.collect(), ..Default::default() }),
+                standing: standing.to_owned(),
+                ..Partition::default()
+            }
+        };
+        let mut topic = Topic {
+            name: "t".into(),
+            partitions: vec![
+                partition(1, &[1, 2, 3], "online"),
+                partition(1, &[1, 2], "under_replicated"),
+                partition(1, &[1], "under_min_isr"),
+                partition(2, &[2], "offline"),
+            ],
+            ..Topic::default()
+        };
         let row = summary(&topic);
-        assert_eq!((row["offline"].as_u64(), row["under_replicated"].as_u64()), (Some(1), Some(1)));
+        let counts = ["offline", "under_min_isr", "under_replicated"].map(|of| row[of].as_u64());
+        assert_eq!(counts, [Some(1), Some(1), Some(2)]);
+        assert_eq!(super::partition(&topic.partitions[3])["state"], "offline");
+        topic.partitions.push(partition(1, &[1], ""));
+        assert!(summary(&topic)["offline"].is_null(), "an earlier version tells nothing");
     }
 }

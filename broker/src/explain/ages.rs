@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use barnabas_types::{
-    BrokerId, BrokerImage, ClusterDelta, ClusterImage, Now, Partition, TopicConfig, TopicName,
-    TopicPartition,
+    BrokerId, BrokerImage, ClusterDelta, ClusterImage, Now, Partition, Standing, TopicConfig,
+    TopicName, TopicPartition,
 };
 
 /// Brokers that are gone and are remembered; those with the smallest ids stay.
@@ -41,8 +41,8 @@ pub struct Departed {
 /// What is wrong with a partition, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unwell {
-    /// It has no leader.
-    pub leaderless: Option<Since>,
+    /// Nobody serves it.
+    pub offline: Option<Since>,
     /// Its ISR is smaller than its replicas before any move.
     pub short: Option<Since>,
     /// Its ISR is smaller than min.insync.replicas.
@@ -107,13 +107,26 @@ impl Ages {
             let Some(oldest) = oldest.map(|(name, _)| name.clone()) else { break };
             self.deleted.remove(&oldest);
         }
-        for (name, changed) in &delta.topics {
-            let Some(topic) = after.topics.get(name) else { continue };
+        for name in delta.topics.keys().filter(|name| after.topics.contains_key(*name)) {
             self.deleted.remove(name);
-            for index in changed.partitions.keys() {
-                let Some(partition) = topic.partitions.get(index) else { continue };
-                let at = TopicPartition { topic: name.clone(), partition: *index };
-                self.note_partition(since, at, &topic.config, partition);
+        }
+        // Who leads may be gone without a word of what it leads.
+        let leaders = delta.full
+            || delta.brokers.is_some()
+            || delta.failed.is_some()
+            || delta.suspected.is_some();
+        for (name, topic) in &after.topics {
+            let changed = delta.topics.get(name);
+            if !leaders && changed.is_none() {
+                continue;
+            }
+            let named = |index| changed.is_some_and(|of| of.partitions.contains_key(index));
+            for (index, partition) in &topic.partitions {
+                if leaders || named(index) {
+                    let at = TopicPartition { topic: name.clone(), partition: *index };
+                    let standing = Standing::of(after, name, topic, *index, partition);
+                    self.note_partition(since, at, (&topic.config, partition), standing);
+                }
             }
         }
     }
@@ -122,15 +135,15 @@ impl Ages {
         &mut self,
         since: Since,
         at: TopicPartition,
-        config: &TopicConfig,
-        partition: &Partition,
+        (config, partition): (&TopicConfig, &Partition),
+        standing: Standing,
     ) {
         let known = self.unwell.get(&at).copied().unwrap_or_default();
         let kept = |is: bool, known: Option<Since>| is.then(|| known.unwrap_or(since));
         let unwell = Unwell {
-            leaderless: kept(partition.state.leader.is_none(), known.leaderless),
-            short: kept(is_short(partition), known.short),
-            below_min: kept(is_below_min(config, partition), known.below_min),
+            offline: kept(standing == Standing::Offline, known.offline),
+            short: kept(partition.lacks_replicas(), known.short),
+            below_min: kept(partition.is_under_min(config), known.below_min),
             moving: kept(partition.moving.is_under_way(), known.moving),
         };
         if unwell.is_well() {
@@ -169,19 +182,6 @@ impl Ages {
     }
 }
 
-/// Whether replicas are missing in the ISR; those that are only being added are not missed.
-#[must_use]
-pub(super) fn is_short(partition: &Partition) -> bool {
-    partition.state.isr.len() < partition.assignment().original().len()
-}
-
-/// Whether acks=all is refused.
-#[must_use]
-pub(super) fn is_below_min(config: &TopicConfig, partition: &Partition) -> bool {
-    let min = usize::try_from(config.min_insync_replicas).unwrap_or(usize::MAX);
-    partition.state.isr.len() < min
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,8 +204,19 @@ mod tests {
         assert_eq!(ages.unwell(&at()).short, Some(began), "the first time counts");
         assert_eq!(ages.departed(BrokerId(2)).unwrap().since, began);
         assert_eq!(began.age_ms(Now(25)), (15, false));
+        // The leader's process is gone, then its session, then it leads no more: one age.
+        let mut dies = sick.clone();
+        dies.suspected.insert(BrokerId(1));
+        let suspected =
+            ClusterDelta { suspected: Some(dies.suspected.clone()), ..Default::default() };
+        ages.note(Now(22), &sick, &dies, (&suspected, &[]));
+        let mut dead = sick.clone();
+        dead.brokers.remove(&BrokerId(1));
+        let ended = ClusterDelta { brokers: Some(dead.brokers.clone()), ..Default::default() };
+        ages.note(Now(24), &dies, &dead, (&ended, &[]));
+        assert_eq!(ages.unwell(&at()).offline, Some(Since { at: Now(22), at_least: false }));
         let healed = ClusterDelta { topics: well.topics.clone(), ..Default::default() };
-        ages.note(Now(30), &sick, &well, (&healed, &[]));
+        ages.note(Now(30), &dead, &well, (&healed, &[]));
         assert!(ages.unwell(&at()).is_well() && ages.departed(BrokerId(2)).is_none());
 
         let before = well.clone();

@@ -1,5 +1,8 @@
 //! The closed list of what can be wrong, and how one of them is told.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use barnabas_types::{BrokerId, TopicName, TopicPartition};
 
 /// How bad a cause is for what was asked about; the worst first.
@@ -100,6 +103,42 @@ kinds! {
     NoMembers = "no_members",
     /// The ledger has records that were acknowledged, or may have been, and are lost.
     RecordsLost = "records_lost",
+}
+
+impl Kind {
+    /// Whether this heals without anybody's doing; `None`: that depends on the case. A process that is gone has to be started, one that
+    /// stands still has to be woken. The one answer for whoever tells of it: explain's causes are held to it, the page takes it from here.
+    #[must_use]
+    pub fn heals_by_itself(self) -> Option<bool> {
+        Some(match self {
+            Self::ZooKeeperUnreachable
+            | Self::NoController
+            | Self::Recovering
+            | Self::BrokerFenced
+            | Self::LinkCut
+            | Self::SlowFollower
+            | Self::Electing => true,
+            Self::DirectoryFailed
+            | Self::AllReplicasDead
+            | Self::OnlyOutOfSyncAlive
+            | Self::BrokerDown
+            | Self::BrokerSuspected
+            | Self::BrokerSilent
+            | Self::ListenerUnreachable
+            | Self::Draining => false,
+            Self::TailLost
+            | Self::DiskFull
+            | Self::DiskStalled
+            | Self::BelowMinIsr
+            | Self::ReassignmentWaiting
+            | Self::DeletionWaiting
+            | Self::CoordinatorUnavailable
+            | Self::GroupRebalancing
+            | Self::OffsetOutOfRange
+            | Self::NoMembers
+            | Self::RecordsLost => return None,
+        })
+    }
 }
 
 /// Something to do.
@@ -267,16 +306,25 @@ impl Cause {
         self
     }
 
-    /// It heals by itself, by this.
+    /// It heals by itself, by this; its kind does not say otherwise.
     #[must_use]
     pub fn heals(mut self, by: impl Into<String>) -> Self {
+        debug_assert_ne!(self.kind.heals_by_itself(), Some(false), "{self:?}");
         (self.heals_by_itself, self.healing) = (true, by.into());
         self
     }
 
-    /// It does not heal before somebody does this.
+    /// What it is about stays, but for its partitions somebody else takes over by itself: so.
+    #[must_use]
+    pub fn passes(mut self, by: impl Into<String>) -> Self {
+        (self.heals_by_itself, self.healing) = (true, by.into());
+        self
+    }
+
+    /// It does not heal before somebody does this; its kind does not say otherwise.
     #[must_use]
     pub fn stays_until(mut self, by: impl Into<String>) -> Self {
+        debug_assert_ne!(self.kind.heals_by_itself(), Some(true), "{self:?}");
         (self.heals_by_itself, self.healing) = (false, by.into());
         self
     }
@@ -390,6 +438,40 @@ pub fn first(causes: &[Cause]) -> Option<&Cause> {
 #[must_use]
 pub fn shown(at: &TopicPartition) -> String {
     format!("{}:{}", at.topic, at.partition)
+}
+
+/// Topics that are named before they are only counted.
+const TOPICS_NAMED_MAX: usize = 5;
+
+/// `orders 50, clicks 10`: how many of these partitions are of which topics, those with the most first.
+#[must_use]
+pub fn by_topic<'a>(partitions: impl IntoIterator<Item = &'a TopicPartition>) -> String {
+    topics(partitions.into_iter().map(|at| at.topic.as_str()))
+}
+
+/// The same of names, `TOPIC:PARTITION` each.
+#[must_use]
+pub fn by_topic_of_names(names: &[String]) -> String {
+    topics(names.iter().map(|name| name.rsplit_once(':').map_or(name.as_str(), |(topic, _)| topic)))
+}
+
+fn topics<'a>(of: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for topic in of {
+        *counts.entry(topic).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(topic, count)| (Reverse(*count), *topic));
+    let named = counts.iter().take(TOPICS_NAMED_MAX);
+    let mut told: Vec<String> = named.map(|(topic, count)| format!("{topic} {count}")).collect();
+    match counts.len().saturating_sub(TOPICS_NAMED_MAX) {
+        0 => {}
+        more => {
+            let rest: usize = counts.iter().skip(TOPICS_NAMED_MAX).map(|(_, count)| count).sum();
+            told.push(format!("{more} more topics {rest}"));
+        }
+    }
+    told.join(", ")
 }
 
 /// A name of somebody else's choice, for a shell: group ids may be anything.

@@ -73,7 +73,7 @@ pub struct Process {
 pub struct Facts {
     /// The broker that was asked.
     pub me: BrokerId,
-    /// The cluster, as that broker was told last.
+    /// The cluster, as that broker was told last; suspected are those that were found to be gone, or were not found to live.
     pub image: Arc<ClusterImage>,
     /// Since when things have been so.
     pub ages: Ages,
@@ -110,7 +110,7 @@ pub enum State<'a> {
     Starting,
     /// It answers and is not registered.
     Fenced(&'a v1::BrokerHealth),
-    /// Registered, and all its ports refuse.
+    /// Registered, and its process seems to be gone: all its ports refuse, or the controller says so.
     Suspected,
     /// Registered, and it does not tell how it is.
     Silent,
@@ -129,8 +129,13 @@ impl Facts {
     #[must_use]
     pub fn state(&self, broker: BrokerId) -> State<'_> {
         let registered = self.image.brokers.contains_key(&broker);
+        let suspected = self.image.suspected.contains(&broker);
         let Some(found) = self.brokers.get(&broker) else {
-            return if registered { State::NotAsked } else { State::Down };
+            return match registered {
+                true if suspected => State::Suspected,
+                true => State::NotAsked,
+                false => State::Down,
+            };
         };
         match &found.reached {
             Reached::Answered(health) if registered => State::Up(health),
@@ -138,6 +143,7 @@ impl Facts {
             Reached::Starting => State::Starting,
             _ if !registered => State::Down,
             Reached::Refused if found.listener == Listener::Refused => State::Suspected,
+            _ if suspected => State::Suspected,
             _ => State::Silent,
         }
     }

@@ -94,6 +94,7 @@ pub(super) async fn gather(
         }
     }
     let processes = explainer.acquaintances.with(&brokers);
+    let image = as_found(image, &brokers);
     Facts {
         me: node.me,
         image,
@@ -108,6 +109,26 @@ pub(super) async fn gather(
         processes,
         gathered_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         now_ms: unix_ms(),
+    }
+}
+
+/// The image with the suspicions that its brokers bear out: who answers is not gone, whose ports refuse is, whatever the controller has
+/// told so far.
+pub(super) fn as_found(
+    image: Arc<ClusterImage>,
+    brokers: &BTreeMap<BrokerId, BrokerFacts>,
+) -> Arc<ClusterImage> {
+    let mut suspected = image.suspected.clone();
+    for (id, found) in brokers.iter().filter(|(id, _)| image.brokers.contains_key(id)) {
+        match (&found.reached, &found.listener) {
+            (Reached::Answered(_), _) => suspected.remove(id),
+            (Reached::Refused, Listener::Refused) => suspected.insert(*id),
+            _ => false,
+        };
+    }
+    match suspected == image.suspected {
+        true => image,
+        false => Arc::new(ClusterImage { suspected, ..ClusterImage::clone(&image) }),
     }
 }
 
@@ -178,9 +199,36 @@ async fn listener(kafka: &str, deadline: Instant) -> Listener {
 
 #[cfg(test)]
 mod tests {
+    use barnabas_types::BrokerEpoch;
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn a_suspicion_is_what_was_found_where_somebody_looked() {
+        let mut image = ClusterImage::default();
+        for id in 1..=4 {
+            image.brokers.insert(BrokerId(id), crate::testing::registered(BrokerEpoch(1)));
+        }
+        image.suspected = [1, 3].map(BrokerId).into();
+        let found = |reached, listener| {
+            let (kafka, admin) = (String::new(), String::new());
+            BrokerFacts { kafka, admin, reached, listener }
+        };
+        let told = Reached::Answered(Box::default());
+        let mut brokers = BTreeMap::from([
+            (BrokerId(1), found(told, Listener::Answers)),
+            (BrokerId(2), found(Reached::Refused, Listener::Refused)),
+            (BrokerId(3), found(Reached::Silent { connected: false }, Listener::NotTried)),
+            (BrokerId(4), found(Reached::Refused, Listener::Answers)),
+            (BrokerId(5), found(Reached::Refused, Listener::Refused)),
+        ]);
+        let image = Arc::new(image);
+        let seen = as_found(image.clone(), &brokers);
+        assert_eq!(seen.suspected, [2, 3].map(BrokerId).into());
+        brokers.retain(|id, _| *id == BrokerId(3));
+        assert!(Arc::ptr_eq(&as_found(image.clone(), &brokers), &image), "nothing is copied");
+    }
 
     #[tokio::test]
     async fn who_refuses_is_told_from_who_is_silent_and_from_who_is_no_broker() {

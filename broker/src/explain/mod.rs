@@ -23,7 +23,9 @@ use std::sync::Arc;
 use barnabas_controller::Explains;
 use barnabas_proto::v1;
 use barnabas_proto::v1::explain_request::Subject as Asked;
-use barnabas_types::{BrokerId, ClusterImage, Condition, TopicName, TopicPartition};
+use barnabas_types::{
+    BrokerId, ClusterImage, Condition, Standing, TopicName, TopicPartition, nearest,
+};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
@@ -37,7 +39,7 @@ use crate::journal::{Entry, Kind};
 use crate::node::Node;
 use crate::storage::Storage;
 use acquaintances::Acquaintances;
-use cause::{Severity, shown};
+use cause::{Cause, Severity, listed, shown};
 use facts::Facts;
 use gather::{Wanted, gather};
 use judge::{Coordinated, Counted, Lost, Subject};
@@ -132,7 +134,7 @@ impl Explainer {
             (None, Some(gone)) => gone.replicas.get(&at.partition).cloned().unwrap_or_default(),
             // Without a controller's word nothing can be said not to exist.
             (None, None) if image.controller.is_none() => Vec::new(),
-            (None, None) => return Err(Condition::UnknownTopicOrPartition),
+            (None, None) => return Err(no_partition(&image, &at)),
         };
         let mut brokers = self.coordination(&image);
         brokers.extend(replicas);
@@ -172,8 +174,10 @@ impl Explainer {
                 .values()
                 .any(|topic| topic.partitions.values().any(|p| p.assigned_replicas.contains(&id)));
         if !seen && image.controller.is_some() {
+            let known: Vec<BrokerId> = image.brokers.keys().copied().collect();
             return Err(Condition::InvalidRequest(format!(
-                "broker {id} is not registered, and no partition is assigned to it; see who is with: barnabas broker list"
+                "there is no broker {id}: it is not registered, and no partition is assigned to it; registered: {}",
+                listed(&known)
             )));
         }
         let (looked, _, _) = unwell(&image, concerns, |_| None);
@@ -185,11 +189,13 @@ impl Explainer {
         let wanted = Wanted { brokers: wanted, partitions: looked, ..Wanted::default() };
         let facts = gather(self, image.clone(), wanted).await;
         // What is wrong with those who lead is known only now.
-        let (unwell, left_out, counted) = unwell(&image, concerns, |id| judge::leads(&facts, id));
+        let (unwell, left_out, counted, awaited) = judged(&facts, concerns);
         let mut causes: Vec<_> =
             unwell.iter().flat_map(|at| judge::partition(&facts, at)).collect();
-        causes.extend(judge::coordination(&facts, judge::undecided(&causes)));
         causes.extend(judge::broker(&facts, id, Severity::Degraded));
+        let mut causes = judge::told_once(causes, awaited);
+        let worst = judge::undecided(&causes);
+        causes.extend(judge::coordination(&facts, worst));
         let said = Said {
             subject: Subject::Broker,
             name: id.to_string(),
@@ -227,8 +233,13 @@ impl Explainer {
         let wanted = Wanted { brokers, partitions: looked, waiting_groups: true, group: None };
         let (facts, losses) =
             tokio::join!(gather(self, image.clone(), wanted), lost_lately(&self.node));
-        let (unwell, left_out, counted) = unwell(&image, |_| true, |id| judge::leads(&facts, id));
+        let (unwell, left_out, counted, awaited) = judged(&facts, |_| true);
         let mut causes = Vec::new();
+        for cause in &awaited {
+            let offsets = cause.partitions.iter().filter(|at| at.topic.as_str() == OFFSETS_TOPIC);
+            let one = std::slice::from_ref(cause);
+            causes.extend(offsets.filter_map(|at| judge::without_coordinator(at, one)));
+        }
         for at in unwell.iter().chain(&deleted) {
             let of_partition = judge::partition(&facts, at);
             if at.topic.as_str() == OFFSETS_TOPIC {
@@ -236,8 +247,13 @@ impl Explainer {
             }
             causes.extend(of_partition);
         }
-        causes.extend(judge::cluster(&facts, judge::undecided(&causes)));
-        causes.extend(judge::waiting(&facts));
+        let worst = match awaited.is_empty() {
+            true => judge::undecided(&causes),
+            false => Severity::Offline,
+        };
+        causes.extend(judge::cluster(&facts, worst));
+        let mut causes = judge::told_once(causes, awaited);
+        causes.extend(judge::groups_waiting(&facts));
         let (lost, more) = losses;
         causes.extend(judge::losses(&facts, &lost, more));
         let said = Said {
@@ -321,6 +337,22 @@ impl Explainer {
     }
 }
 
+/// With the nearest that there is.
+fn no_partition(image: &ClusterImage, at: &TopicPartition) -> Condition {
+    let name = at.topic.as_str();
+    let said = match image.topics.get(&at.topic).map(|topic| topic.partitions.len()) {
+        Some(1) => format!("topic '{name}' has only partition 0"),
+        Some(many) => format!("topic '{name}' has partitions 0 to {}", many.saturating_sub(1)),
+        None => match nearest(name, image.topics.keys().map(TopicName::as_str)) {
+            Some(meant) => format!("there is no topic '{name}'; did you mean '{meant}'?"),
+            None => {
+                format!("there is no topic '{name}'; `barnabas topic list` shows those that are")
+            }
+        },
+    };
+    Condition::InvalidRequest(said)
+}
+
 fn no_group(group: &str) -> Condition {
     Condition::InvalidRequest(format!(
         "there is no group '{group}'; see which there are with: barnabas group list"
@@ -375,6 +407,25 @@ fn assigned(image: &ClusterImage, at: &TopicPartition) -> Vec<BrokerId> {
     partition.map(|p| p.assigned_replicas.clone()).unwrap_or_default()
 }
 
+/// As [`unwell`], by what was found out; what waits for the same dead brokers is counted, and is their cause instead of being looked at.
+fn judged(
+    facts: &Facts,
+    concerns: impl Fn(&TopicPartition) -> bool,
+) -> (Vec<TopicPartition>, usize, Counted, Vec<Cause>) {
+    let waiting = judge::waiting(facts, &concerns);
+    let together: BTreeSet<&TopicPartition> =
+        waiting.iter().flat_map(|waiting| &waiting.partitions).collect();
+    let alone = |at: &TopicPartition| concerns(at) && !together.contains(at);
+    let leads = |id| judge::leads(facts, id);
+    let (looked, left_out, counted) = unwell(&facts.image, alone, leads);
+    let counted = Counted {
+        unwell: counted.unwell + together.len(),
+        offline: counted.offline + together.len(),
+    };
+    let awaited = waiting.iter().map(|waiting| judge::awaited(facts, waiting)).collect();
+    (looked, left_out, counted, awaited)
+}
+
 /// The partitions that are not well, the worst first, how many more there are than are looked at, and all of them counted. `leads` says
 /// how bad it is that a broker leads.
 pub(in crate::explain) fn unwell(
@@ -391,21 +442,17 @@ pub(in crate::explain) fn unwell(
             if !concerns(&at) {
                 continue;
             }
-            let leader = partition.state.leader.filter(|id| image.is_online(*id, name, *index));
-            let led = match leader {
+            let standing = Standing::of(image, name, topic, *index, partition);
+            let led = match image.serving_leader(name, *index, partition) {
                 None => Some(Severity::Offline),
                 Some(id) => *judged.entry(id).or_insert_with(|| leads(id)),
             };
-            let rank = if led == Some(Severity::Offline) {
-                0
-            } else if led.is_some() || ages::is_below_min(&topic.config, partition) {
-                1
-            } else if ages::is_short(partition) {
-                2
-            } else if partition.moving.is_under_way() {
-                3
-            } else {
-                continue;
+            let rank = match (led, standing) {
+                (Some(Severity::Offline), _) | (_, Standing::Offline) => 0,
+                (Some(_), _) | (_, Standing::UnderMinIsr) => 1,
+                (_, Standing::UnderReplicated) => 2,
+                (_, Standing::Online) if partition.moving.is_under_way() => 3,
+                (_, Standing::Online) => continue,
             };
             found.push((rank, at));
         }

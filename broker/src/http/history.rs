@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use barnabas_types::{BrokerId, ClusterImage, LeaderEpoch, Partition, TopicPartition};
+use barnabas_types::{BrokerId, ClusterImage, LeaderEpoch, Partition, Standing, TopicPartition};
 
 /// Changes that are remembered, of all partitions together; beyond it the oldest go.
 const CHANGES_MAX: usize = 10_000;
@@ -38,8 +38,13 @@ impl IsrHistory {
             let old = before.topics.get(name).filter(|old| old.incarnation == topic.incarnation);
             for (index, partition) in &topic.partitions {
                 let known = old.and_then(|old| old.partitions.get(index));
+                let stands = |image, topic| {
+                    known.map(|known| Standing::of(image, name, topic, *index, known))
+                };
                 if known.is_some_and(|known| known.state == partition.state)
-                    && old.is_some_and(|old| old.config == topic.config)
+                    && old.is_some_and(|old| {
+                        old.config == topic.config && stands(before, old) == stands(after, topic)
+                    })
                 {
                     continue;
                 }
@@ -81,9 +86,13 @@ impl IsrHistory {
 fn why(image: &ClusterImage, at: &TopicPartition, before: &Partition, after: &Partition) -> String {
     let (old, new) = (&before.state, &after.state);
     let mut said = Vec::new();
-    for id in old.isr_ids().into_iter().filter(|id| !new.in_isr(*id)) {
+    for (id, entry) in old.isr.iter().copied().filter(|(id, _)| !new.in_isr(*id)) {
         let how = match image.brokers.get(&id) {
             None => "is down",
+            Some(_) if image.suspected.contains(&id) => {
+                "is suspected: its process seems to be gone"
+            }
+            Some(broker) if broker.epoch != entry => "was started anew",
             Some(broker) if broker.draining => "is being emptied",
             Some(_) if !image.is_online(id, &at.topic, at.partition) => "cannot serve its replica",
             Some(_) => "fell behind",
@@ -142,19 +151,34 @@ mod tests {
         history.note(5, &well, &behind);
         let none = image(&[2], None, &[1]);
         history.note(6, &behind, &none);
+        let mut gone = image(&[1, 2], Some(2), &[2]);
+        gone.suspected.insert(BrokerId(1));
+        assert_eq!(history.note(7, &well, &gone), std::slice::from_ref(&at));
+        let mut anew = image(&[1, 2], Some(1), &[1]);
+        anew.brokers.insert(BrokerId(2), registered(BrokerEpoch(9)));
+        history.note(7, &well, &anew);
+        let mut suspect = well.clone();
+        suspect.suspected.insert(BrokerId(1));
+        assert_eq!(
+            history.note(7, &well, &suspect),
+            std::slice::from_ref(&at),
+            "it is offline, though nothing of it has changed"
+        );
         let told = history.of(&at);
         let whys: Vec<&str> = told.iter().map(|change| change.why.as_str()).collect();
         assert_eq!(
             whys,
             [
+                "broker 2 left, it was started anew",
+                "broker 1 left, it is suspected: its process seems to be gone; broker 2 leads",
                 "nobody leads",
                 "broker 2 left, it fell behind",
                 "broker 1 joined, it has caught up; broker 1 leads",
                 "broker 1 left, it is down; broker 2 leads",
             ]
         );
-        assert_eq!((told[0].at_ms, &told[0].isr[..]), (6, &[BrokerId(1)][..]));
-        assert_eq!(history.note(7, &none, &ClusterImage::default()), [at], "it is gone");
+        assert_eq!((told[2].at_ms, &told[2].isr[..]), (6, &[BrokerId(1)][..]));
+        assert_eq!(history.note(8, &none, &ClusterImage::default()), [at], "it is gone");
         assert!(history.of(&tp("t", 1)).is_empty());
     }
 

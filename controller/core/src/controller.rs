@@ -115,8 +115,7 @@ pub struct Controller {
     pub(crate) drained_at: BTreeMap<BrokerId, u64>,
     /// Requests for elections that are not answered.
     pub(crate) electing: BTreeMap<RequestId, Electing>,
-    /// Brokers that seem to be gone although they are registered (R17), and what is remembered of each.
-    pub(crate) suspected: Vec<BrokerId>,
+    /// What is remembered of brokers that seemed to be gone although they are registered (R17); who is suspected is in the image.
     pub(crate) suspicions: BTreeMap<BrokerId, Suspicion>,
 }
 
@@ -148,7 +147,6 @@ impl Controller {
             draining: Vec::new(),
             drained_at: BTreeMap::new(),
             electing: BTreeMap::new(),
-            suspected: Vec::new(),
             suspicions: BTreeMap::new(),
         }
     }
@@ -452,7 +450,7 @@ impl Controller {
             controller_epoch: self.epoch,
             failed: &slot.failed,
             draining: &self.draining,
-            suspected: &self.suspected,
+            suspected: &self.image().suspected,
             min_insync_replicas: topic.config.min_insync_replicas,
         }
     }

@@ -1,6 +1,6 @@
 //! Leader and ISR decisions for one partition, as pure functions of its stored state, the registrations and the reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barnabas_types::{
     Assignment, BrokerEpoch, BrokerId, BrokerImage, Condition, ControllerEpoch, Incarnation,
@@ -22,7 +22,7 @@ pub(crate) struct View<'a> {
     /// Draining brokers, in the order in which they began (R26).
     pub(crate) draining: &'a [BrokerId],
     /// Registered brokers whose processes seem to be gone (R17).
-    pub(crate) suspected: &'a [BrokerId],
+    pub(crate) suspected: &'a BTreeSet<BrokerId>,
     /// The topic's `min.insync.replicas`.
     pub(crate) min_insync_replicas: u32,
 }

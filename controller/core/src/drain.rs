@@ -13,8 +13,8 @@ use crate::controller_api::{
 };
 use crate::decide::{Decision, View, describe, successor};
 
-/// Most partitions that an answer names one by one.
-pub const OBSTRUCTIONS_SHOWN_MAX: usize = 100;
+/// Most partitions that an answer names one by one: with the longest names they fit into one message.
+pub const OBSTRUCTIONS_SHOWN_MAX: usize = 5_000;
 
 /// Fewest live ISR members that must remain.
 pub(crate) fn needed(min_insync_replicas: u32) -> usize {
@@ -90,7 +90,7 @@ impl std::fmt::Display for Obstacle {
 /// Why `broker` cannot leave the partition now; `None`: it can, or has no part in it. Who is suspected counts for nothing: it is registered,
 /// and its process is most likely gone.
 fn obstacle(
-    (image, suspected): (&ClusterImage, &[BrokerId]),
+    image: &ClusterImage,
     broker: BrokerId,
     (at, config, partition): (&TopicPartition, &TopicConfig, &Partition),
 ) -> Option<Obstacle> {
@@ -112,7 +112,7 @@ fn obstacle(
         return None;
     }
     let is_live = |&(member, entry): &(BrokerId, BrokerEpoch)| {
-        !suspected.contains(&member)
+        !image.suspected.contains(&member)
             && image.brokers.get(&member).is_some_and(|b| b.epoch == entry)
             && image.is_online(member, &at.topic, at.partition)
     };
@@ -129,15 +129,15 @@ fn obstacle(
 }
 
 /// Whether `broker` may be stopped: whether every partition keeps a leader and min.insync.replicas without it, as far as
-/// `image` tells, and who is suspected.
+/// `image` tells.
 #[must_use]
-pub fn can_stop(image: &ClusterImage, suspected: &[BrokerId], broker: BrokerId) -> StopVerdict {
+pub fn can_stop(image: &ClusterImage, broker: BrokerId) -> StopVerdict {
     let mut verdict = StopVerdict::default();
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
             let at = TopicPartition { topic: name.clone(), partition: *index };
             let of = (&at, &topic.config, partition);
-            if let Some(obstacle) = obstacle((image, suspected), broker, of) {
+            if let Some(obstacle) = obstacle(image, broker, of) {
                 let never = obstacle.is_permanent();
                 verdict.never |= never;
                 verdict.partitions += 1;
@@ -167,7 +167,7 @@ impl Controller {
         if !self.image().brokers.contains_key(&broker) {
             return Err(unregistered(broker));
         }
-        Ok(can_stop(self.image(), &self.suspected, broker))
+        Ok(can_stop(self.image(), broker))
     }
 
     /// Whether the registration that is known says so: else it must be read again before `ControllerEvent::Drain` is stepped.
@@ -223,8 +223,7 @@ impl Controller {
                 if progress.obstructions.len() < OBSTRUCTIONS_SHOWN_MAX {
                     let at = TopicPartition { topic: name.clone(), partition: *index };
                     let shown = slot.shown();
-                    let known = (self.image(), &self.suspected[..]);
-                    let obstacle = obstacle(known, broker, (&at, &topic.config, &shown));
+                    let obstacle = obstacle(self.image(), broker, (&at, &topic.config, &shown));
                     let obstacle = obstacle.unwrap_or(Obstacle::UnderWay);
                     let (reason, never) = (obstacle.to_string(), obstacle.is_permanent());
                     progress.obstructions.push(Obstruction { partition: at, reason, never });

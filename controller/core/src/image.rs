@@ -22,6 +22,7 @@ pub(crate) struct Image {
     raised: bool,
     brokers_version: u64,
     failed_version: u64,
+    suspected_version: u64,
     settings_version: u64,
     /// Version of each partition, and the same ordered by version.
     stamps: BTreeMap<TopicName, BTreeMap<i32, u64>>,
@@ -94,6 +95,14 @@ impl Image {
             self.cluster.failed.insert(broker, failed);
         }
         self.failed_version = self.raise();
+    }
+
+    /// Replaces the brokers that are suspected.
+    pub(crate) fn set_suspected(&mut self, suspected: BTreeSet<BrokerId>) {
+        if suspected != self.cluster.suspected {
+            self.cluster.suspected = suspected;
+            self.suspected_version = self.raise();
+        }
     }
 
     /// Replaces the stored settings of one broker, or of all (`None`).
@@ -227,6 +236,7 @@ impl Image {
                 topics: self.cluster.topics.clone(),
                 deleted: Vec::new(),
                 failed: Some(self.cluster.failed.clone()),
+                suspected: Some(self.cluster.suspected.clone()),
                 broker_settings: Some(self.cluster.broker_settings.clone()),
                 unreadable: self.cluster.unreadable.clone(),
             },
@@ -240,6 +250,9 @@ impl Image {
         }
         if self.failed_version > since {
             delta.failed = Some(self.cluster.failed.clone());
+        }
+        if self.suspected_version > since {
+            delta.suspected = Some(self.cluster.suspected.clone());
         }
         if self.settings_version > since {
             delta.broker_settings = Some(self.cluster.broker_settings.clone());

@@ -30,7 +30,7 @@ impl Controller {
     /// Whether the controller acts as if this broker could not be reached.
     #[must_use]
     pub fn is_suspected(&self, broker: BrokerId) -> bool {
-        self.suspected.contains(&broker)
+        self.image().suspected.contains(&broker)
     }
 
     /// The process of a registered broker seems to be gone. Takes it out of every ISR in which another live member remains.
@@ -47,7 +47,7 @@ impl Controller {
         }
         let new = Suspicion { epoch, made: Limit::new(now), told: false };
         let mut suspicion = self.suspicions.get(&broker).copied().unwrap_or(new);
-        let (suspects, live) = (self.suspected.len() + 1, self.image().brokers.len());
+        let (suspects, live) = (self.image().suspected.len() + 1, self.image().brokers.len());
         let limit = if suspects * 2 > live {
             Some(format!("{suspects} of {live} brokers would be suspected at once"))
         } else if !suspicion.made.take(now, SUSPICIONS_PER_REGISTRATION_MAX, SUSPICION_WINDOW_MS) {
@@ -70,7 +70,9 @@ impl Controller {
             format!("{who} is suspected: its stream broke, and its ports refuse connections");
         note(effects, None, true, text);
         self.suspicions.insert(broker, Suspicion { told: false, ..suspicion });
-        self.suspected.push(broker);
+        let mut suspected = self.image().suspected.clone();
+        suspected.insert(broker);
+        self.image.set_suspected(suspected);
         self.settle_replicas_of(broker, effects);
     }
 
@@ -82,7 +84,9 @@ impl Controller {
         if !self.is_suspected(broker) {
             return;
         }
-        self.suspected.retain(|b| *b != broker);
+        let mut suspected = self.image().suspected.clone();
+        suspected.remove(&broker);
+        self.image.set_suspected(suspected);
         let text = format!("broker {broker} answers again: it is no longer suspected");
         note(effects, None, true, text);
         self.settle_replicas_of(broker, effects);
@@ -92,8 +96,9 @@ impl Controller {
     pub(crate) fn forget_suspicions(&mut self, brokers: &BTreeMap<BrokerId, BrokerRegistration>) {
         let same = |id: &BrokerId, epoch| brokers.get(id).is_some_and(|b| b.epoch == epoch);
         self.suspicions.retain(|id, suspicion| same(id, suspicion.epoch));
-        let Self { suspected, suspicions, .. } = self;
-        suspected.retain(|id| suspicions.contains_key(id));
+        let mut suspected = self.image().suspected.clone();
+        suspected.retain(|id| self.suspicions.contains_key(id));
+        self.image.set_suspected(suspected);
     }
 
     fn settle_replicas_of(&mut self, broker: BrokerId, effects: &mut Effects) {

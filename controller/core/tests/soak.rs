@@ -26,6 +26,7 @@ struct Mirror {
     brokers: BTreeMap<BrokerId, BrokerImage>,
     topics: BTreeMap<TopicName, TopicImage>,
     failed: FailedByBroker,
+    suspected: BTreeSet<BrokerId>,
     settings: BrokerSettings,
 }
 
@@ -33,6 +34,9 @@ impl Mirror {
     fn take(&mut self, version: u64, delta: ClusterDelta) {
         if let Some(failed) = delta.failed {
             self.failed = failed;
+        }
+        if let Some(suspected) = delta.suspected {
+            self.suspected = suspected;
         }
         if delta.full {
             self.topics = delta.topics;
@@ -264,6 +268,7 @@ impl Soak {
             (&image.brokers, &image.topics, &image.failed, &image.broker_settings),
             "delta = full"
         );
+        assert_eq!(mirror.suspected, image.suspected, "delta = full");
         let mut reports = Vec::new();
         for (at, incarnation, p) in self.partitions() {
             if p.state.leader.is_none() && p.assigned_replicas.contains(&id) {

@@ -45,6 +45,22 @@ fn r17_a_suspected_leader_is_replaced_by_an_isr_member_and_leaves_in_the_same_wr
 }
 
 #[test]
+fn r17_who_is_suspected_is_pushed_when_that_changes() {
+    let mut term = led_by_2(&[(2, 12)]);
+    let version = term.core.version();
+    assert!(term.suspect(2, 12).image_changed, "nothing moves, and everybody is told");
+    let to_3 = |term: &Term, since| term.core.push_for(b(3), BrokerEpoch(13), since);
+    let (suspected, push) = to_3(&term, Some(version)).unwrap();
+    assert_eq!(push.suspected, Some([b(2)].into()));
+    assert!(push.topics.is_empty());
+    assert_eq!(to_3(&term, Some(suspected)), None, "said once");
+    assert_eq!(to_3(&term, None).unwrap().1.suspected, Some([b(2)].into()));
+    assert!(acknowledged(&mut term, 2, 12).image_changed);
+    let (_, push) = to_3(&term, Some(suspected)).unwrap();
+    assert_eq!(push.suspected, Some([].into()));
+}
+
+#[test]
 fn r17_a_suspected_follower_leaves_and_the_leader_epoch_stays() {
     let mut term = led_by_2(ALL);
     let state = only(&term.suspect(3, 13)).clone();

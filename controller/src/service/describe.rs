@@ -3,14 +3,24 @@
 use std::collections::BTreeSet;
 
 use barnabas_proto::v1;
-use barnabas_types::{BrokerId, ClusterId, ClusterImage, TopicImage, TopicName};
+use barnabas_types::{
+    BrokerId, ClusterId, ClusterImage, Standing, Standings, TopicImage, TopicName,
+};
 
 pub(super) fn cluster(
     image: &ClusterImage,
     cluster_id: &ClusterId,
     me: BrokerId,
 ) -> v1::DescribeClusterResponse {
-    let mut response = v1::DescribeClusterResponse {
+    let counts = Standings::of(image);
+    let told = |counted: u64| i32::try_from(counted).unwrap_or(i32::MAX);
+    let partitions = image.topics.values().flat_map(|topic| topic.partitions.values());
+    let missing: BTreeSet<i32> = partitions
+        .flat_map(|partition| &partition.assigned_replicas)
+        .filter(|id| !image.brokers.contains_key(id))
+        .map(|id| id.0)
+        .collect();
+    v1::DescribeClusterResponse {
         cluster_id: cluster_id.to_string(),
         controller_id: image.controller.map_or(-1, |(id, _)| id.0),
         controller_epoch: image.controller.map_or(0, |(_, epoch)| epoch.0),
@@ -18,21 +28,15 @@ pub(super) fn cluster(
         topics: count(image.topics.len()),
         failed_replicas: count(image.failed.values().map(BTreeSet::len).sum()),
         answered_by: me.0,
-        ..Default::default()
-    };
-    for topic in image.topics.values() {
-        for partition in topic.partitions.values() {
-            let isr = partition.state.isr.len();
-            response.partitions += 1;
-            response.offline_partitions += i32::from(partition.state.leader.is_none());
-            // Replicas that are only being added are not missed (as in Kafka).
-            let meant = partition.assignment().original().len();
-            response.under_replicated_partitions += i32::from(isr < meant);
-            let min = usize::try_from(topic.config.min_insync_replicas).unwrap_or(usize::MAX);
-            response.under_min_isr_partitions += i32::from(isr < min);
-        }
+        partitions: told(counts.partitions),
+        offline_partitions: told(counts.offline),
+        under_replicated_partitions: told(counts.under_replicated),
+        under_min_isr_partitions: told(counts.under_min_isr),
+        suspected: image.suspected.iter().map(|id| id.0).collect(),
+        missing: missing.into_iter().collect(),
+        // What the image does not tell.
+        zookeeper_connected: false,
     }
-    response
 }
 
 pub(super) fn topics(image: &ClusterImage, names: &[String]) -> v1::DescribeTopicsResponse {
@@ -59,6 +63,9 @@ pub(super) fn topics(image: &ClusterImage, names: &[String]) -> v1::DescribeTopi
 fn described(image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> v1::Topic {
     let mut message = v1::Topic::of(name, topic);
     for partition in &mut message.partitions {
+        let known = topic.partitions.get(&partition.index);
+        let standing = known.map(|of| Standing::of(image, name, topic, partition.index, of));
+        partition.standing = standing.map_or("", Standing::name).to_owned();
         let online = |id: &i32| image.is_online(BrokerId(*id), name, partition.index);
         partition.offline_replicas =
             partition.assigned_replicas.iter().filter(|id| !online(id)).copied().collect();
@@ -118,17 +125,21 @@ mod tests {
         }
         let at = TopicPartition { topic: TopicName::new("t").unwrap(), partition: 1 };
         image.failed.insert(BrokerId(2), BTreeSet::from([at]));
+        image.suspected.insert(BrokerId(2));
         let told = cluster(&image, &ClusterId("c".into()), BrokerId(2));
         assert_eq!((told.topics, told.partitions, told.controller_id), (1, 3, -1));
         assert_eq!(told.offline_partitions, 1);
-        assert_eq!(told.under_replicated_partitions, 2);
-        assert_eq!(told.under_min_isr_partitions, 1);
+        assert_eq!(told.under_replicated_partitions, 1, "what is offline is nothing else");
+        assert_eq!(told.under_min_isr_partitions, 0);
+        assert_eq!((&told.suspected[..], &told.missing[..]), (&[2][..], &[3][..]));
         assert_eq!(told.failed_replicas, 1);
         let told = topics(&image, &["t".into(), "no".into(), "/".into()]);
         assert_eq!(told.topics.len(), 1);
         let offline: Vec<_> =
             told.topics[0].partitions.iter().map(|p| p.offline_replicas.clone()).collect();
         assert_eq!(offline, [vec![3], vec![2, 3], vec![3]]);
+        let standings = told.topics[0].partitions.iter().map(|p| p.standing.as_str());
+        assert_eq!(standings.collect::<Vec<_>>(), ["online", "under_replicated", "offline"]);
         assert_eq!(told.missing, vec!["no".to_owned(), "/".to_owned()]);
     }
 }

@@ -179,6 +179,7 @@ impl v1::Partition {
             adding_replicas: ids(&partition.moving.adding),
             removing_replicas: ids(&partition.moving.removing),
             throttle: partition.moving.throttle.unwrap_or(0),
+            standing: String::new(),
             state: Some((&partition.state).into()),
         }
     }

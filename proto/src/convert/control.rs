@@ -51,6 +51,11 @@ impl From<&StateUpdate> for v1::StateUpdate {
                 .collect(),
             deleted: deleted.collect(),
             failed: value.delta.failed.as_ref().map(write_failed),
+            suspected: value
+                .delta
+                .suspected
+                .as_ref()
+                .map(|suspected| v1::BrokerIds { ids: suspected.iter().map(|id| id.0).collect() }),
             broker_settings: value.delta.broker_settings.as_ref().map(write_settings),
             unreadable_topics: value.delta.unreadable.iter().map(ToString::to_string).collect(),
         }
@@ -92,6 +97,9 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
         let named = value.unreadable_topics.iter();
         let unreadable = named.map(|name| topic_name("unreadable_topics", name));
         let failed = value.failed.as_ref().map(read_failed).transpose()?;
+        let suspected = value.suspected.as_ref().map(|suspected| {
+            suspected.ids.iter().map(|id| broker_id("suspected", *id)).collect::<Result<_, _>>()
+        });
         let broker_settings = value.broker_settings.as_ref().map(read_settings).transpose()?;
         Ok(Self {
             controller: broker_id("controller_id", value.controller_id)?,
@@ -107,6 +115,7 @@ impl TryFrom<&v1::StateUpdate> for StateUpdate {
                 topics,
                 deleted,
                 failed,
+                suspected: suspected.transpose()?,
                 broker_settings,
                 unreadable: unreadable.collect::<Result<_, _>>()?,
             },
@@ -332,6 +341,7 @@ mod tests {
                 topics: BTreeMap::new(),
                 deleted: vec![(TopicName::new("gone").unwrap(), incarnation())],
                 failed: Some(BTreeMap::from([(BrokerId(1), BTreeSet::from([partition_zero()]))])),
+                suspected: Some(BTreeSet::from([BrokerId(1)])),
                 broker_settings: Some(BTreeMap::from([
                     (None, BTreeMap::from([("log.retention.ms".into(), "5".into())])),
                     (Some(BrokerId(2)), BTreeMap::new()),

@@ -286,6 +286,9 @@ pub struct ClusterImage {
     /// Replicas that live brokers cannot serve (R38), by broker; a broker without any has no entry. Not stored anywhere: the
     /// controller knows them from the brokers' reports.
     pub failed: FailedByBroker,
+    /// Registered brokers whose process seems to be gone (R17), as the controller knows. Nobody decides anything by it but the
+    /// controller; it is here so that everybody tells the same of a partition.
+    pub suspected: BTreeSet<BrokerId>,
     /// Settings of brokers that are stored in ZooKeeper, above those of their files.
     pub broker_settings: BrokerSettings,
     /// Topics that exist and whose nodes cannot be read: nothing is known of them, least of all that they were deleted. What a
@@ -326,6 +329,8 @@ pub struct ClusterDelta {
     pub deleted: Vec<(TopicName, Incarnation)>,
     /// All replicas that cannot be served, if that changed (the list is nearly always empty).
     pub failed: Option<FailedByBroker>,
+    /// All suspected brokers, if that changed.
+    pub suspected: Option<BTreeSet<BrokerId>>,
     /// All settings of brokers, if any changed (they are few).
     pub broker_settings: Option<BrokerSettings>,
     /// With `full`: topics that are absent from `topics` because their nodes cannot be read, not because they do not exist.
@@ -374,6 +379,11 @@ impl ClusterImage {
             self.failed.clone_from(failed);
         } else if delta.full {
             self.failed.clear();
+        }
+        if let Some(suspected) = &delta.suspected {
+            self.suspected.clone_from(suspected);
+        } else if delta.full {
+            self.suspected.clear();
         }
         if let Some(settings) = &delta.broker_settings {
             self.broker_settings.clone_from(settings);
@@ -470,6 +480,19 @@ mod tests {
         assert!(image.unreadable.contains(&b));
         assert_eq!(image.apply(me, &push(true, vec![("a", topic(5, 0, 0))])), vec![b]);
         assert!(image.unreadable.is_empty());
+    }
+
+    #[test]
+    fn suspicions_are_replaced_where_they_are_named_and_a_full_push_ends_them() {
+        let mut image = ClusterImage::default();
+        let me = (BrokerId(1), ControllerEpoch(1));
+        let suspected = BTreeSet::from([BrokerId(2)]);
+        let delta = ClusterDelta { suspected: Some(suspected.clone()), ..push(false, vec![]) };
+        image.apply(me, &delta);
+        image.apply(me, &push(false, vec![]));
+        assert_eq!(image.suspected, suspected, "nothing was said of them");
+        image.apply(me, &push(true, vec![]));
+        assert!(image.suspected.is_empty());
     }
 
     #[test]

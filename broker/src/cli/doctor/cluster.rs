@@ -9,6 +9,7 @@ use barnabas_proto::v1::{
 use tonic::Response;
 
 use super::super::ask::ask;
+use super::super::cluster::gone;
 use super::super::dial::connect;
 use super::super::topic::counted;
 use super::super::{Asking, CliError, when};
@@ -33,7 +34,10 @@ pub(super) fn look(asking: &Asking, config: Option<&BrokerConfig>, found: &mut V
         }
     };
     found.push(health(&known));
-    for broker in &known.brokers {
+    found.push(members(&known));
+    // That nobody is at the addresses of one that is gone says nothing against them.
+    let live = known.brokers.iter().filter(|broker| !known.suspected.contains(&broker.id));
+    for broker in live {
         addresses(broker, &known.brokers, found);
         found.push(clock(asking, broker));
     }
@@ -98,6 +102,18 @@ fn health(known: &DescribeClusterResponse) -> Finding {
     }
 }
 
+/// Who is missing: brokers that have replicas and are not registered, and those that are registered and gone.
+fn members(known: &DescribeClusterResponse) -> Finding {
+    const CHECK: &str = "brokers";
+    let registered = counted(i64::try_from(known.brokers.len()).unwrap_or(i64::MAX), "broker");
+    let missing = known.missing.iter().chain(&known.suspected).next();
+    let (Some(first), Some(gone)) = (missing, gone(known)) else {
+        return Finding::ok(CHECK, format!("{registered}, and nobody is missing"));
+    };
+    let advice = format!("start it again; `barnabas explain broker {first}` tells how");
+    Finding::bad(CHECK, gone, advice)
+}
+
 /// Both addresses that a broker has registered, dialled from here.
 fn addresses(broker: &Broker, all: &[Broker], found: &mut Vec<Finding>) {
     const CHECK: &str = "advertised";
@@ -105,6 +121,7 @@ fn addresses(broker: &Broker, all: &[Broker], found: &mut Vec<Finding>) {
     let port = u16::try_from(broker.port).unwrap_or_default();
     let kafka = Some(HostPort { host: broker.host.clone(), port });
     let admin = HostPort::parse(&broker.control_address);
+    let mut refused = Vec::new();
     for (key, address) in [("advertised.listeners", kafka), ("advertised.admin.listener", admin)] {
         let Some(address) = address else {
             let text =
@@ -129,14 +146,29 @@ fn addresses(broker: &Broker, all: &[Broker], found: &mut Vec<Finding>) {
                 CHECK,
                 format!("broker {id} is there at {address} ({:.1} ms)", time.as_secs_f64() * 1e3),
             ),
-            Err(why) => Finding::bad(
-                CHECK,
-                format!("broker {id} advertises {address}, and from here it is not there ({why})"),
-                format!(
-                    "correct {key}, the name server or the firewall; clients here fail likewise"
-                ),
-            ),
+            Err(why) => {
+                refused.push((key, address, why));
+                continue;
+            }
         });
+    }
+    // Who is nowhere at all is gone, rather than badly advertised.
+    if let [(_, kafka, why), (_, admin, _)] = &refused[..] {
+        let text = format!(
+            "broker {id} is registered, and nobody is there: neither at {kafka} nor at {admin} ({why})"
+        );
+        let advice = format!(
+            "start it again if it is gone (`barnabas explain broker {id}`); if it runs, correct what it advertises"
+        );
+        found.push(Finding::bad("brokers", text, advice));
+        return;
+    }
+    for (key, address, why) in refused {
+        let text =
+            format!("broker {id} advertises {address}, and from here it is not there ({why})");
+        let advice =
+            format!("correct {key}, the name server or the firewall; clients here fail likewise");
+        found.push(Finding::bad(CHECK, text, advice));
     }
 }
 
@@ -298,6 +330,24 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_missing_is_named() {
+        let mut known = DescribeClusterResponse {
+            brokers: vec![Broker { id: 1, ..Broker::default() }],
+            ..Default::default()
+        };
+        assert_eq!(members(&known).level, Level::Ok);
+        known.missing = vec![3];
+        let found = members(&known);
+        assert!(
+            found.level == Level::Bad && found.text == "broker 3 is not registered",
+            "{found:?}"
+        );
+        assert!(found.advice.unwrap().contains("explain broker 3"));
+        (known.missing, known.suspected) = (Vec::new(), vec![1]);
+        assert!(members(&known).text.contains("broker 1 is still registered, but gone"));
+    }
+
+    #[test]
     fn a_broker_that_is_not_where_it_says_is_found() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();
@@ -313,6 +363,11 @@ mod tests {
             ..Broker::default()
         };
         let mut found = Vec::new();
+        let gone = Broker { port: nobody.port().into(), ..broker.clone() };
+        addresses(&gone, std::slice::from_ref(&gone), &mut found);
+        assert_eq!((found.len(), found[0].check), (1, "brokers"), "{found:?}");
+        assert!(found[0].text.contains("nobody is there"), "{found:?}");
+        found.clear();
         addresses(&broker, std::slice::from_ref(&broker), &mut found);
         let levels: Vec<Level> = found.iter().map(|finding| finding.level).collect();
         assert_eq!(levels, [Level::Ok, Level::Bad], "{found:?}");

@@ -27,7 +27,6 @@ pub fn broker(facts: &Facts, id: BrokerId, severity: Severity) -> Vec<Cause> {
 
 /// Why a broker does not take part: it is gone, fenced, or says nothing.
 pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option<Cause> {
-    let session = lasted(facts.session_timeout_ms);
     let told = facts.unanswered(id);
     Some(match facts.state(id) {
         State::Up(_) | State::NotAsked => return None,
@@ -90,10 +89,16 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
             let text = format!("broker {id} is registered, but its process is gone");
             Cause::new(Kind::BrokerSuspected, severity, &[id], text)
                 .facts(told)
-                .fact(format!("broker {id}: its Kafka port refuses connections too"))
-                .heals(format!(
-                    "other ISR members, where there are any, lead: at once if the controller suspects it (failover.suspicion.enable), else when its session ends, within {session}"
-                ))
+                .facts(facts.image.suspected.contains(&id).then(|| {
+                    let refused = facts.brokers.get(&id).map(|found| &found.listener);
+                    match refused {
+                        Some(Listener::Refused) => {
+                            format!("broker {id}: its Kafka port refuses connections too")
+                        }
+                        _ => format!("the controller suspects broker {id}: its ports refused it"),
+                    }
+                }))
+                .stays_until("its process is started again; its replicas then catch up")
                 .step(steps::start(facts, id))
         }
         State::Silent => {
@@ -109,9 +114,7 @@ pub(super) fn process(facts: &Facts, id: BrokerId, severity: Severity) -> Option
                 Some(Listener::Refused | Listener::NotTried) | None => {}
             }
             cause
-                .heals(format!(
-                    "if its process stands still or its host is gone, other ISR members, where there are any, lead when its session ends, within {session}"
-                ))
+                .stays_until("it answers again: its process goes on, or its host is reached again")
                 .steps(steps::wake(facts, id))
         }
     })

@@ -5,7 +5,6 @@ use barnabas_types::{BrokerId, FlushMode};
 use super::broker::{link, listener};
 use super::partition::Look;
 use super::steps;
-use crate::explain::ages::is_short;
 use crate::explain::cause::{Cause, Kind, Severity, Step, lasted, shown};
 use crate::explain::facts::State;
 
@@ -34,7 +33,7 @@ pub(super) fn missing(look: &Look<'_>, leader: BrokerId) -> Vec<Cause> {
             .or_else(|| slow(look, id, leader).filter(|_| led));
         causes.extend(why);
     }
-    if causes.is_empty() && led && is_short(partition) {
+    if causes.is_empty() && led && partition.lacks_replicas() {
         let text = format!("replicas of {} have left its ISR and are not back yet", shown(look.at));
         causes.push(
             Cause::new(Kind::SlowFollower, look.missing, &[leader], text)

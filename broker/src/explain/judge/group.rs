@@ -149,7 +149,7 @@ fn no_members(facts: &Facts, group: &str, health: &v1::GroupHealth) -> Option<Ca
 
 /// Groups that have been between two generations for long, as their coordinators tell without being asked for one of them.
 #[must_use]
-pub fn waiting(facts: &Facts) -> Vec<Cause> {
+pub fn groups_waiting(facts: &Facts) -> Vec<Cause> {
     let told = facts.brokers.keys().filter_map(|id| Some((*id, facts.health(*id)?)));
     let groups = told.flat_map(|(id, health)| health.waiting_groups.iter().map(move |g| (id, g)));
     let causes = groups.map(|(id, group)| {

@@ -1,11 +1,10 @@
 //! What is wrong with one partition: why nobody leads it, why it takes no writes, who is missing in its ISR.
 
-use barnabas_types::{BrokerId, Partition, TopicImage, TopicPartition};
+use barnabas_types::{BrokerId, Partition, Standing, TopicImage, TopicPartition};
 
 use super::broker::{self, drained_replica, listener, process, recovering, woken};
 use super::moving::moving;
 use super::{cluster, followers, steps, unclean};
-use crate::explain::ages::{is_below_min, is_short};
 use crate::explain::cause::{
     Candidate, Cause, Kind, Severity, Step, first, lasted, listed, named, shown,
 };
@@ -17,6 +16,7 @@ pub(super) struct Look<'a> {
     pub(super) at: &'a TopicPartition,
     pub(super) topic: &'a TopicImage,
     pub(super) partition: &'a Partition,
+    pub(super) standing: Standing,
     /// How bad it is that a follower is missing.
     pub(super) missing: Severity,
 }
@@ -29,9 +29,12 @@ pub fn partition(facts: &Facts, at: &TopicPartition) -> Vec<Cause> {
     let found = topic.and_then(|topic| Some((topic, topic.partitions.get(&at.partition)?)));
     let mut causes = match found {
         Some((topic, partition)) => {
-            let below = is_below_min(&topic.config, partition);
-            let missing = if below { Severity::WritesRefused } else { Severity::Degraded };
-            Look { facts, at, topic, partition, missing }.causes()
+            let standing = Standing::of(&facts.image, &at.topic, topic, at.partition, partition);
+            let missing = match standing {
+                Standing::UnderMinIsr => Severity::WritesRefused,
+                _ => Severity::Degraded,
+            };
+            Look { facts, at, topic, partition, standing, missing }.causes()
         }
         None => deleted(facts, at),
     };
@@ -51,13 +54,14 @@ pub fn headline(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> Option<
     let (name, isr) = (shown(at), listed(&partition.state.isr_ids()));
     let of = listed(&partition.assigned_replicas);
     let worst = first(causes).map(|cause| (cause.severity, &cause.summary));
+    let standing = Standing::of(&facts.image, &at.topic, topic, at.partition, partition);
     let serves = |leader: &BrokerId| matches!(facts.state(*leader), State::Up(_) | State::NotAsked);
     Some(match partition.state.leader {
         Some(leader) if !serves(&leader) => format!(
             "{name} is offline: broker {leader}, which leads it, does not answer; ISR {isr} of replicas {of}"
         ),
         None => format!("{name} is offline: nobody leads it; ISR {isr} of replicas {of}"),
-        Some(leader) if is_below_min(&topic.config, partition) => format!(
+        Some(leader) if standing == Standing::UnderMinIsr => format!(
             "{name} refuses acks=all: ISR {isr} of replicas {of}, min.insync.replicas {}; broker {leader} leads",
             topic.config.min_insync_replicas
         ),
@@ -80,7 +84,7 @@ pub fn headline(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> Option<
                     )
                 }
             }
-            _ if is_short(partition) => {
+            _ if standing == Standing::UnderReplicated => {
                 format!(
                     "{name} is under-replicated: ISR {isr} of replicas {of}; broker {leader} leads"
                 )
@@ -213,8 +217,23 @@ impl Look<'_> {
                 && self.facts.image.is_online(*id, &self.at.topic, self.at.partition)
         };
         let isr = self.partition.state.isr_ids();
-        if !isr.contains(&id) || isr.iter().any(|other| *other != id && serves(other)) {
+        if !isr.contains(&id) {
             return cause;
+        }
+        if isr.iter().any(|other| *other != id && serves(other)) {
+            let session = lasted(self.facts.session_timeout_ms);
+            if self.partition.state.leader.is_some_and(|leader| leader != id) {
+                return cause;
+            }
+            return match cause.kind {
+                Kind::BrokerSuspected => cause.passes(format!(
+                    "other ISR members lead: at once if the controller suspects it (failover.suspicion.enable), else when its session ends, within {session}"
+                )),
+                Kind::BrokerSilent => cause.passes(format!(
+                    "if its process stands still or its host is gone, other ISR members lead when its session ends, within {session}"
+                )),
+                _ => cause,
+            };
         }
         let nobody = format!("no other ISR member of {} can lead", shown(self.at));
         match cause.kind {
@@ -238,7 +257,7 @@ impl Look<'_> {
         // One that is fenced runs, and leads again when it has registered.
         let dead = |id: &BrokerId| matches!(self.facts.state(*id), State::Down | State::Suspected);
         let fenced = isr.iter().any(|id| matches!(self.facts.state(*id), State::Fenced(_)));
-        let age = self.ages().leaderless.map(|since| since.age_ms(self.facts.now));
+        let age = self.ages().offline.map(|since| since.age_ms(self.facts.now));
         let mut causes: Vec<Cause> = Vec::new();
         if !isr.is_empty() && isr.iter().all(dead) {
             let candidates = unclean::candidates(self, &others);
@@ -297,10 +316,17 @@ impl Look<'_> {
                 .heals("the controller, as soon as every replica has reported to it")
                 .step(again.when("again: the longest log leads within seconds"))
         } else {
-            cause.heals(format!(
-                "the return of broker {}; nothing is lost that one of them has",
-                listed(&missing)
-            ))
+            let troubles = missing.iter().map(|id| self.trouble(*id, Severity::Offline));
+            let comes = troubles.flatten().all(|trouble| trouble.heals_by_itself);
+            let back = listed(&missing);
+            match comes {
+                true => cause.heals(format!(
+                    "the return of broker {back}; nothing is lost that one of them has"
+                )),
+                false => cause.stays_until(format!(
+                    "broker {back} is back; nothing is lost that one of them has"
+                )),
+            }
         };
         for id in &missing {
             let trouble = self.trouble(*id, Severity::Offline);
@@ -348,7 +374,7 @@ impl Look<'_> {
         causes.extend(self.full(leader));
         causes.extend(self.stalled(leader));
         causes.extend(followers::missing(self, leader));
-        if is_below_min(&self.topic.config, self.partition) {
+        if self.standing == Standing::UnderMinIsr {
             causes.push(self.below_min());
         }
         causes
@@ -434,12 +460,20 @@ impl Look<'_> {
             .aged(self.ages().below_min.map(|since| since.age_ms(self.facts.now)));
         let min = usize::try_from(min).unwrap_or(usize::MAX);
         if min <= replicas {
-            cause = cause.heals("the return of the replicas that are missing");
             // What brings them back, and costs nothing.
             let missing = self.partition.assignment().original();
             let missing = missing.into_iter().filter(|id| !self.partition.state.in_isr(*id));
-            let troubles = missing.filter_map(|id| self.trouble(id, Severity::Degraded));
-            cause = cause.steps(troubles.flat_map(|trouble| trouble.next.into_iter().take(1)));
+            let trouble = |id| {
+                let trouble = self.trouble(id, Severity::Degraded);
+                trouble.or_else(|| self.drained(id))
+            };
+            let troubles: Vec<Cause> = missing.filter_map(trouble).collect();
+            cause = match troubles.iter().all(|trouble| trouble.heals_by_itself) {
+                true => cause.heals("the return of the replicas that are missing"),
+                false => cause.stays_until("the replicas that are missing are back"),
+            };
+            cause = cause
+                .steps(troubles.into_iter().flat_map(|trouble| trouble.next.into_iter().take(1)));
             if cause.next.is_empty() {
                 let again = format!("barnabas explain partition {}", shown(self.at));
                 cause = cause.step(Step::new(again, "nothing").when("again: they catch up"));

@@ -1,12 +1,12 @@
 //! How something is, in one word.
 
-use barnabas_types::{BrokerId, TopicPartition};
+use barnabas_types::{BrokerId, Standing, TopicPartition};
 
-use crate::explain::ages::{is_below_min, is_short};
 use crate::explain::cause::{Cause, Severity, first};
 use crate::explain::facts::{Facts, State};
 
-/// `offline`, `under_min_isr`, `under_replicated`, `online`, or `deleted` if there is none: the worst that holds.
+/// The word of [`Standing`], or `deleted` if there is no such partition. Offline is also what, by what was found out on asking, nobody
+/// serves: of a leader that stands still the controller knows nothing before its session ends.
 #[must_use]
 pub fn state_of_partition(facts: &Facts, at: &TopicPartition, causes: &[Cause]) -> &'static str {
     let topic = facts.image.topics.get(&at.topic);
@@ -16,15 +16,8 @@ pub fn state_of_partition(facts: &Facts, at: &TopicPartition, causes: &[Cause]) 
         return if facts.ages.deleted(&at.topic).is_some() { "deleted" } else { "unknown" };
     };
     let offline = causes.iter().any(|cause| cause.severity == Severity::Offline);
-    if offline || partition.state.leader.is_none() {
-        "offline"
-    } else if is_below_min(&topic.config, partition) {
-        "under_min_isr"
-    } else if is_short(partition) {
-        "under_replicated"
-    } else {
-        "online"
-    }
+    let told = Standing::of(&facts.image, &at.topic, topic, at.partition, partition);
+    if offline { Standing::Offline.name() } else { told.name() }
 }
 
 /// `registered`, `draining`, `starting`, `recovering`, `fenced`, `suspected`, `silent` or `dead`.

@@ -198,7 +198,7 @@ fn a_cluster_tells_of_what_no_partition_that_is_there_has() {
     }];
     let facts = world.facts();
     let mut causes = judge::cluster(&facts, Severity::WritesRefused);
-    causes.extend(judge::waiting(&facts));
+    causes.extend(judge::groups_waiting(&facts));
     let kinds: Vec<Kind> = in_order(causes.clone()).iter().map(|cause| cause.kind).collect();
     assert_eq!(kinds, [Kind::BrokerFenced, Kind::GroupRebalancing]);
     let waits = of(&causes, Kind::GroupRebalancing);

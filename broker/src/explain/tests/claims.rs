@@ -125,13 +125,18 @@ fn r17_others_lead_instead_of_a_suspect_only_where_there_are_others() {
         let found = world.found(2);
         (found.reached, found.listener) = (Reached::Refused, Listener::Refused);
         let mut all = judge::broker(&world.facts(), id(2), Severity::Degraded);
-        assert!(all[0].heals_by_itself && all[0].healing.contains("where there are any"));
-        all.extend(judge::partition(&world.facts(), &at()));
+        assert!(!all[0].heals_by_itself, "its process does not come back by itself");
+        let of = judge::partition(&world.facts(), &at());
+        all.extend(of.iter().cloned());
         // As a cluster tells it: of the broker, and of its partition.
-        in_order(all).into_iter().find(|cause| cause.kind == Kind::BrokerSuspected).unwrap()
+        let is = |cause: &Cause| cause.kind == Kind::BrokerSuspected;
+        let of_both = in_order(all).into_iter().find(is).unwrap();
+        (of.into_iter().find(is).unwrap(), of_both)
     };
-    assert!(suspected(&[2, 3]).heals_by_itself);
-    let alone = suspected(&[2]);
+    let (partition, both) = suspected(&[2, 3]);
+    assert!(partition.heals_by_itself && partition.healing.contains("other ISR members lead"));
+    assert!(!both.heals_by_itself, "{both:?}");
+    let (alone, _) = suspected(&[2]);
     assert!(!alone.heals_by_itself, "{alone:?}");
     assert!(alone.healing.contains("no other ISR member of t:0 can lead"), "{alone:?}");
 }

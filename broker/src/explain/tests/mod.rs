@@ -3,6 +3,7 @@
 mod advice;
 mod claims;
 mod newcomer;
+mod waiting;
 mod world;
 
 use std::collections::BTreeSet;

@@ -12,6 +12,7 @@ use barnabas_types::{
 use crate::explain::Ages;
 use crate::explain::cause::{Cause, in_order};
 use crate::explain::facts::{BrokerFacts, Facts, Listener, Process, Reached};
+use crate::explain::gather::as_found;
 use crate::explain::judge;
 use crate::testing::registered;
 
@@ -200,7 +201,7 @@ impl World {
     pub(super) fn facts(&self) -> Facts {
         Facts {
             me: id(3),
-            image: Arc::new(self.image.clone()),
+            image: as_found(Arc::new(self.image.clone()), &self.brokers),
             ages: self.ages.clone(),
             now: Now(35_000),
             answer_max_ms: 1_500,

@@ -43,15 +43,16 @@ struct Load {
 
 fn loads(image: &ClusterImage) -> BTreeMap<BrokerId, Load> {
     let mut loads: BTreeMap<BrokerId, Load> = BTreeMap::new();
-    for partition in image.topics.values().flat_map(|topic| topic.partitions.values()) {
+    let topics = image.topics.iter();
+    let all = topics.flat_map(|(name, topic)| topic.partitions.iter().map(move |p| (name, p)));
+    for (name, (index, partition)) in all {
         for id in &partition.assigned_replicas {
             loads.entry(*id).or_default().replicas += 1;
         }
-        if let Some(leader) = partition.state.leader {
+        if let Some(leader) = image.serving_leader(name, *index, partition) {
             let load = loads.entry(leader).or_default();
-            let short = partition.state.isr.len() < partition.assignment().original().len();
             load.leaders += 1;
-            load.under_replicated_leaders += u64::from(short);
+            load.under_replicated_leaders += u64::from(partition.lacks_replicas());
         }
     }
     loads
@@ -86,6 +87,7 @@ fn one(
     let known = registered.or_else(|| gone.map(|gone| &gone.broker));
     let state = match registered {
         None => "dead".to_owned(),
+        Some(_) if image.suspected.contains(&id) => "suspected".to_owned(),
         Some(_) if silent_ms.is_some() => "silent".to_owned(),
         Some(broker) if broker.draining => "draining".to_owned(),
         Some(_) => match told.map(|told| told.field("state")) {

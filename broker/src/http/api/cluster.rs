@@ -1,12 +1,12 @@
 //! `cluster`: whether it is all right, and if not, what is wrong.
 
+use barnabas_types::{BrokerId, Standings};
 use serde_json::{Value, json};
 
 use super::super::source::Source;
 use super::brokers::everybody;
 use super::problems::{Seen, problems};
 use super::refusal::Refusal;
-use super::standing::Counts;
 use crate::clock::unix_ms;
 
 /// The whole object.
@@ -17,7 +17,7 @@ pub(in crate::http) async fn cluster(source: &Source) -> Result<Value, Refusal> 
     let told = source.peers.brokers(source).await;
     let (ages, now) = node.view.ages();
     let (zookeeper_away_ms, no_controller_ms) = node.contact.away_ms(node.now());
-    let counts = Counts::of_all(&image);
+    let counts = Standings::of(&image);
     let all = everybody(&image);
     let silent = source.peers.silent();
     let controller = membership.controller;
@@ -45,7 +45,8 @@ pub(in crate::http) async fn cluster(source: &Source) -> Result<Value, Refusal> 
             .collect(),
         silent: &silent,
     };
-    let live = image.brokers.keys().filter(|id| !silent.contains_key(*id)).count();
+    let lives = |id: &&BrokerId| !silent.contains_key(*id) && !image.suspected.contains(*id);
+    let live = image.brokers.keys().filter(lives).count();
     let unix_now = unix_ms();
     Ok(json!({
         "cluster_id": node.cluster_id.to_string(),

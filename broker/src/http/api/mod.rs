@@ -20,7 +20,6 @@ pub(super) use cluster::cluster;
 pub(super) use failovers::{failover, is_ongoing};
 pub(super) use ledger::Losses;
 pub(super) use refusal::Refusal;
-pub(super) use standing::State;
 
 use bytes::Bytes;
 use serde_json::Value;

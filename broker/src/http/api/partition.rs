@@ -26,7 +26,7 @@ pub(super) async fn one(source: &Source, topic: &str, index: &str) -> Result<Val
     let at = TopicPartition { topic: name, partition: index };
     let asked = partition.assigned_replicas.iter().map(|id| (at.clone(), *id));
     let found = source.peers.positions(source, asked.collect::<Vec<_>>()).await;
-    let mut told = described(topic, of, index, partition);
+    let mut told = described(&image, &at.topic, of, index, partition);
     let word = who_knows(source.node.me, partition).and_then(|id| found.get(&(at.clone(), id)));
     for name in ["log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "bytes"]
     {
@@ -82,7 +82,7 @@ fn replica(
     let in_isr = partition.state.in_isr(id);
     let broker = image.brokers.get(&id);
     let role = of_own("role");
-    let state = if broker.is_none() {
+    let state = if broker.is_none() || image.suspected.contains(&id) {
         "offline"
     } else if !image.is_online(id, &at.topic, at.partition) || role == "fenced" {
         "directory_failed"

@@ -1,12 +1,14 @@
 //! `partitions`: the list, a window at a time, and the map with one letter for each.
 
-use barnabas_types::{BrokerId, Partition, TopicImage, TopicName, TopicPartition};
+use barnabas_types::{
+    BrokerId, ClusterImage, Partition, Standing, TopicImage, TopicName, TopicPartition,
+};
 use serde_json::{Value, json};
 
 use super::super::query::Query;
 use super::super::source::Source;
 use super::refusal::Refusal;
-use super::standing::{State, described};
+use super::standing::{described, letter};
 use super::{PAGE_ROWS_MAX, ROWS};
 
 /// The offsets that a leader tells.
@@ -17,7 +19,10 @@ const OFFSETS: [&str; 5] =
 pub(super) async fn map(source: &Source) -> Result<Value, Refusal> {
     let image = source.node.view.image();
     let topics = image.topics.iter().map(|(name, topic)| {
-        let states = topic.partitions.values().map(|p| State::of(topic, p).letter());
+        let states = topic
+            .partitions
+            .iter()
+            .map(|(index, p)| letter(Standing::of(&image, name, topic, *index, p)));
         json!({ "name": name.as_str(), "states": states.collect::<String>() })
     });
     Ok(json!({ "topics": topics.collect::<Vec<_>>() }))
@@ -48,14 +53,20 @@ impl Wanted {
         })
     }
 
-    fn is(&self, name: &TopicName, topic: &TopicImage, index: i32, partition: &Partition) -> bool {
-        let state = State::of(topic, partition);
-        let short = partition.state.isr.len() < partition.assignment().original().len();
+    fn is(
+        &self,
+        image: &ClusterImage,
+        (name, topic): (&TopicName, &TopicImage),
+        (index, partition): (i32, &Partition),
+    ) -> bool {
+        let standing = || Standing::of(image, name, topic, index, partition);
         let state = match self.state.as_deref() {
             None => true,
-            Some("any") => state != State::Online,
-            Some("under_replicated") => state != State::Offline && short,
-            Some(wanted) => state.name() == wanted,
+            Some("any") => standing() != Standing::Online,
+            Some("under_replicated") => {
+                partition.lacks_replicas() && standing() != Standing::Offline
+            }
+            Some(wanted) => standing().name() == wanted,
         };
         let text = |wanted: &String| format!("{name}-{index}").to_lowercase().contains(wanted);
         state
@@ -75,7 +86,7 @@ pub(super) async fn list(source: &Source, query: &Query) -> Result<Value, Refusa
     let (mut rows, mut total) = (Vec::new(), 0);
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
-            if !wanted.is(name, topic, *index, partition) {
+            if !wanted.is(&image, (name, topic), (*index, partition)) {
                 continue;
             }
             if total >= from && rows.len() < limit {
@@ -90,7 +101,7 @@ pub(super) async fn list(source: &Source, query: &Query) -> Result<Value, Refusa
         .filter_map(|(at, _, partition)| Some((at.clone(), who_knows(source.node.me, partition)?)));
     let found = source.peers.positions(source, asked.collect::<Vec<_>>()).await;
     let partitions = rows.iter().map(|(at, topic, partition)| {
-        let mut told = described(at.topic.as_str(), topic, at.partition, partition);
+        let mut told = described(&image, &at.topic, topic, at.partition, partition);
         let who = who_knows(source.node.me, partition);
         let position = who.and_then(|id| found.get(&(at.clone(), id)));
         for name in OFFSETS {
@@ -123,7 +134,9 @@ mod tests {
         let found = |query: &str| -> Vec<i32> {
             let wanted = Wanted::of(&Query::parse(query).unwrap()).unwrap();
             let all = topic.partitions.iter();
-            all.filter(|(index, p)| wanted.is(name, topic, **index, p)).map(|(i, _)| *i).collect()
+            let is =
+                |(index, p): &(&i32, &Partition)| wanted.is(&image, (name, topic), (**index, p));
+            all.filter(is).map(|(i, _)| *i).collect()
         };
         assert_eq!(found(""), [0, 1, 2, 3]);
         assert_eq!(found("state=any"), [1, 2, 3]);

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barnabas_types::{BrokerId, ClusterImage, Now, TopicPartition};
+use barnabas_types::{BrokerId, ClusterImage, Now, Partition, Standing, TopicPartition};
 use serde_json::{Value, json};
 
 use super::listed;
-use super::standing::State;
+use crate::explain::cause::Kind;
 use crate::explain::{Ages, Since};
 
 /// Problems that are told.
@@ -41,7 +41,13 @@ pub(super) struct Problem {
     why: String,
     /// For how long, milliseconds; `None`: not known.
     age_ms: Option<u64>,
+    /// `None`: not by itself.
     heals_when: Option<String>,
+}
+
+/// When a problem of these kinds heals, if they all do by themselves; explain has the word on that.
+fn heals(kinds: &[Kind], when: impl Into<String>) -> Option<String> {
+    kinds.iter().all(|kind| kind.heals_by_itself() == Some(true)).then(|| when.into())
 }
 
 impl Problem {
@@ -112,60 +118,58 @@ pub(super) fn problems(seen: &Seen<'_>) -> Vec<Problem> {
 
 /// ZooKeeper and the controller.
 fn coordination(seen: &Seen<'_>) -> Vec<Problem> {
-    let whole = |rank, what: &str, why: &str, age_ms, heals: &str| Problem {
+    let whole = |rank, what: &str, why: &str, age_ms, heals_when| Problem {
         rank,
         kind: "cluster",
         target: String::new(),
         what: what.to_owned(),
         why: why.to_owned(),
         age_ms: Some(age_ms),
-        heals_when: Some(heals.to_owned()),
+        heals_when,
     };
     let mut found = Vec::new();
     if let Some(ms) = seen.zookeeper_away_ms {
         let why = "Reads and writes go on; no leader is elected and no ISR changes";
-        found.push(whole(1, "ZooKeeper cannot be reached", why, ms, "when ZooKeeper is back"));
+        let when = heals(&[Kind::ZooKeeperUnreachable], "when ZooKeeper is back");
+        found.push(whole(1, "ZooKeeper cannot be reached", why, ms, when));
     }
     if let Some(ms) = seen.no_controller_ms.filter(|_| seen.zookeeper_away_ms.is_none()) {
         let why = "Reads and writes go on; no leader is elected and no ISR changes";
-        found.push(whole(1, "There is no controller", why, ms, "when one is elected"));
+        let when = heals(&[Kind::NoController], "when one is elected");
+        found.push(whole(1, "There is no controller", why, ms, when));
     }
     found
 }
 
 fn of_partitions(seen: &Seen<'_>) -> Vec<Problem> {
     let image = seen.image;
-    // By rank, and by the brokers that are missed.
-    let mut groups: BTreeMap<(u8, Vec<BrokerId>), Together> = BTreeMap::new();
+    // By standing, and by the brokers that are missed.
+    let mut groups: BTreeMap<(Standing, Vec<BrokerId>), Together> = BTreeMap::new();
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
-            let state = State::of(topic, partition);
-            let rank = match state {
-                State::Offline => 0,
-                State::UnderMinIsr => 2,
-                State::UnderReplicated => 6,
-                State::Online => continue,
-            };
-            let missed: Vec<BrokerId> = match state {
-                State::Offline => partition.state.isr_ids(),
-                _ => {
-                    let outside = partition.assigned_replicas.iter();
-                    outside.filter(|id| !partition.state.in_isr(**id)).copied().collect()
-                }
-            };
+            let standing = Standing::of(image, name, topic, *index, partition);
             let at = TopicPartition { topic: name.clone(), partition: *index };
             let unwell = seen.ages.unwell(&at);
-            let since = match state {
-                State::Offline => unwell.leaderless,
-                State::UnderMinIsr => unwell.below_min,
-                _ => unwell.short,
+            let since = match standing {
+                Standing::Offline => unwell.offline,
+                Standing::UnderMinIsr => unwell.below_min,
+                Standing::UnderReplicated => unwell.short,
+                Standing::Online => continue,
             };
-            groups.entry((rank, missed)).or_default().add(at, since);
+            groups.entry((standing, missed(standing, partition))).or_default().add(at, since);
         }
     }
-    let told = groups.into_iter().map(|((rank, missed), together)| {
+    let told = groups.into_iter().map(|((standing, missed), together)| {
         let (names, one) = together.named();
-        let (why, heals_when) = reason(seen, rank == 0, &missed);
+        let (why, heals_when) = match standing {
+            Standing::Offline => of_offline(seen, &missed),
+            _ => of_missed(seen, &missed),
+        };
+        let rank = match standing {
+            Standing::Offline => 0,
+            Standing::UnderMinIsr => 2,
+            Standing::UnderReplicated | Standing::Online => 6,
+        };
         let what = match (rank, one) {
             (0, true) => format!("{names} is offline"),
             (0, false) => format!("{names} are offline"),
@@ -187,64 +191,108 @@ fn of_partitions(seen: &Seen<'_>) -> Vec<Problem> {
     told.collect()
 }
 
-/// Why partitions miss these brokers, and when that heals; `None`: not by itself.
-fn reason(seen: &Seen<'_>, offline: bool, missed: &[BrokerId]) -> (String, Option<String>) {
-    let image = seen.image;
-    let noun = |ids: &[BrokerId]| {
-        let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        format!("{} {}", if ids.len() == 1 { "broker" } else { "brokers" }, listed(&names))
-    };
-    let capital = |text: String| {
-        let mut chars = text.chars();
-        chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
-    };
-    let is = |ids: &[BrokerId]| if ids.len() == 1 { "is" } else { "are" };
-    let (down, up): (Vec<BrokerId>, Vec<BrokerId>) =
-        missed.iter().partition(|id| !image.brokers.contains_key(id));
-    if offline {
-        return match (missed, &down[..]) {
-            ([], _) => ("No replica is in sync".to_owned(), None),
-            (all, down) if down.len() == all.len() => {
-                let only = match all {
-                    [_] => "The only in-sync replica was",
-                    _ => "The in-sync replicas were",
-                };
-                let heals = format!("when {} {} back", noun(down), is(down));
-                (format!("{only} on {}", noun(all)), Some(heals))
-            }
-            (all, _) => {
-                let why = format!("No in-sync replica can lead: they are on {}", noun(all));
-                (why, None)
-            }
-        };
-    }
-    let mut why = Vec::new();
-    if !down.is_empty() {
-        why.push(format!("{} {} down", noun(&down), is(&down)));
-    }
-    let of = |wanted: &dyn Fn(&BrokerId) -> bool| -> Vec<BrokerId> {
-        up.iter().filter(|id| wanted(id)).copied().collect()
-    };
-    let draining = of(&|id| image.brokers.get(id).is_some_and(|broker| broker.draining));
-    let silent = of(&|id| seen.silent.contains_key(id) && !draining.contains(id));
-    let recovers = |id: &BrokerId| seen.recovering.iter().any(|(known, _)| known == id);
-    let recovering = of(&|id| recovers(id) && !draining.contains(id) && !silent.contains(id));
-    let told = [&draining, &silent, &recovering];
-    let behind = of(&|id| !told.iter().any(|ids| ids.contains(id)));
-    if !silent.is_empty() {
-        let verb = if silent.len() == 1 { "does" } else { "do" };
-        why.push(format!("{} {verb} not answer", noun(&silent)));
-    }
-    for (ids, how) in
-        [(&draining, "being emptied"), (&recovering, "recovering"), (&behind, "out of sync")]
-    {
-        if !ids.is_empty() {
-            why.push(format!("{} {} {how}", noun(ids), is(ids)));
+/// Whom a partition misses: what is offline its ISR, what is short the replicas outside of it. Those that are only being added are not missed.
+fn missed(standing: Standing, partition: &Partition) -> Vec<BrokerId> {
+    let state = &partition.state;
+    match standing {
+        Standing::Offline => state.isr_ids(),
+        _ => {
+            let meant = partition.assignment().original().into_iter();
+            meant.filter(|id| !state.in_isr(*id)).collect()
         }
     }
-    let verb = if missed.len() == 1 { "has" } else { "have" };
-    let heals = (draining.is_empty()).then(|| format!("when {} {verb} caught up", noun(missed)));
-    (capital(why.join("; ")), heals)
+}
+
+/// `broker 1`, or `brokers 1 and 2`.
+fn noun(ids: &[BrokerId]) -> String {
+    let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    format!("{} {}", if ids.len() == 1 { "broker" } else { "brokers" }, listed(&names))
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
+
+fn is(ids: &[BrokerId]) -> &'static str {
+    if ids.len() == 1 { "is" } else { "are" }
+}
+
+/// Why partitions with this ISR are led by nobody, and when that heals; `None`: not by itself.
+fn of_offline(seen: &Seen<'_>, isr: &[BrokerId]) -> (String, Option<String>) {
+    let image = seen.image;
+    let gone = |id: &BrokerId| !image.brokers.contains_key(id) || image.suspected.contains(id);
+    let serves = |id: &BrokerId| {
+        let broker = image.brokers.get(id).filter(|_| !gone(id) && !seen.silent.contains_key(id));
+        broker.is_some_and(|broker| !broker.tail_lost) && !image.failed.contains_key(id)
+    };
+    let (down, up): (Vec<BrokerId>, Vec<BrokerId>) = isr.iter().partition(|id| gone(id));
+    if isr.is_empty() {
+        return ("No replica is in sync".to_owned(), None);
+    }
+    if up.is_empty() {
+        let only = match isr {
+            [_] => "The only in-sync replica was",
+            _ => "The in-sync replicas were",
+        };
+        let when = format!("when {} {} back", noun(&down), is(&down));
+        return (format!("{only} on {}", noun(isr)), heals(&[Kind::AllReplicasDead], when));
+    }
+    let able: Vec<BrokerId> = up.into_iter().filter(serves).collect();
+    if !able.is_empty() {
+        let why = format!("{} can lead, and {} not been elected yet", noun(&able), has(&able));
+        return (capital(&why), heals(&[Kind::Electing], "with the election"));
+    }
+    (format!("No in-sync replica can lead: they are on {}", noun(isr)), None)
+}
+
+fn has(ids: &[BrokerId]) -> &'static str {
+    if ids.len() == 1 { "has" } else { "have" }
+}
+
+/// Why partitions miss these brokers, and when that heals; `None`: not by itself.
+fn of_missed(seen: &Seen<'_>, missed: &[BrokerId]) -> (String, Option<String>) {
+    let image = seen.image;
+    if missed.is_empty() {
+        let why = "Their min.insync.replicas is greater than the number of their replicas";
+        return (why.to_owned(), None);
+    }
+    let kind = |id: BrokerId| match image.brokers.get(&id) {
+        None => Kind::BrokerDown,
+        Some(_) if image.suspected.contains(&id) => Kind::BrokerSuspected,
+        Some(broker) if broker.draining => Kind::Draining,
+        Some(_) if seen.silent.contains_key(&id) => Kind::BrokerSilent,
+        Some(_) if seen.recovering.iter().any(|(known, _)| *known == id) => Kind::Recovering,
+        Some(_) if image.failed.contains_key(&id) => Kind::DirectoryFailed,
+        Some(_) => Kind::SlowFollower,
+    };
+    let mut by_kind: BTreeMap<Kind, Vec<BrokerId>> = BTreeMap::new();
+    for id in missed {
+        by_kind.entry(kind(*id)).or_default().push(*id);
+    }
+    // Whose process is gone is down, whether its session has ended or not.
+    if let Some(suspected) = by_kind.remove(&Kind::BrokerSuspected) {
+        let down = by_kind.entry(Kind::BrokerDown).or_default();
+        down.extend(suspected);
+        down.sort();
+    }
+    let told = by_kind.iter().map(|(kind, ids)| {
+        let how = match kind {
+            Kind::BrokerDown => "down",
+            Kind::Draining => "being emptied",
+            Kind::Recovering => "recovering",
+            Kind::DirectoryFailed => "not able to serve all of its replicas",
+            Kind::BrokerSilent => {
+                let verb = if ids.len() == 1 { "does" } else { "do" };
+                return format!("{} {verb} not answer", noun(ids));
+            }
+            _ => "out of sync",
+        };
+        format!("{} {} {how}", noun(ids), is(ids))
+    });
+    let why = told.collect::<Vec<_>>().join("; ");
+    let kinds: Vec<Kind> = by_kind.into_keys().collect();
+    (capital(&why), heals(&kinds, format!("when {} {} caught up", noun(missed), has(missed))))
 }
 
 fn of_brokers(seen: &Seen<'_>) -> Vec<Problem> {
@@ -269,7 +317,13 @@ fn of_brokers(seen: &Seen<'_>) -> Vec<Problem> {
         let why = "It is not registered in ZooKeeper".to_owned();
         found.push(broker(3, id, format!("Broker {id} is down"), why, None));
     }
-    for (id, ms) in seen.silent.iter().filter(|(id, _)| image.brokers.contains_key(*id)) {
+    for id in &image.suspected {
+        let why = "Its ports refuse connections; its session in ZooKeeper has not ended yet";
+        found.push(broker(3, *id, format!("Broker {id} is down"), why.to_owned(), None));
+    }
+    let silent = seen.silent.iter();
+    let silent = silent.filter(|(id, _)| image.brokers.contains_key(*id));
+    for (id, ms) in silent.filter(|(id, _)| !image.suspected.contains(*id)) {
         let why = "It is registered in ZooKeeper, and its admin port does not answer".to_owned();
         let silent = broker(3, *id, format!("Broker {id} does not answer"), why, None);
         found.push(Problem { age_ms: Some(*ms), ..silent });
@@ -285,8 +339,8 @@ fn of_brokers(seen: &Seen<'_>) -> Vec<Problem> {
     for (id, percent) in &seen.recovering {
         let percent = percent.map_or_else(String::new, |percent| format!(", {percent} % done"));
         let why = format!("It reads its logs again after a stop that was not clean{percent}");
-        let heals = Some("when it has read them".to_owned());
-        found.push(broker(5, *id, format!("Broker {id} is recovering"), why, heals));
+        let when = heals(&[Kind::Recovering], "when it has read them");
+        found.push(broker(5, *id, format!("Broker {id} is recovering"), why, when));
     }
     if !image.unreadable.is_empty() {
         let names: Vec<String> =
@@ -348,16 +402,34 @@ mod tests {
         assert_eq!(
             sentences(&told(&sick, |_| {})),
             [
-                "t-0 and t-1 are offline. The only in-sync replica was on broker 3. when broker 3 is back",
-                "t-2 refuses acks=all. Broker 3 is down; broker 2 is out of sync. when brokers 2 and 3 have caught up",
+                "t-0 and t-1 are offline. The only in-sync replica was on broker 3. never",
+                "t-2 refuses acks=all. Broker 3 is down; broker 2 is out of sync. never",
                 "Broker 3 is down. It is not registered in ZooKeeper. never",
-                "t-3 and t-4 have fewer in-sync replicas than assigned. Broker 3 is down. when broker 3 has caught up",
+                "t-3 and t-4 have fewer in-sync replicas than assigned. Broker 3 is down. never",
             ]
         );
         let first = &told(&sick, |_| {})[0];
         let json = first.json(1_000_000);
         assert_eq!((&json["severity"], &json["target"]), (&json!("bad"), &json!("t/0")));
         assert_eq!(json["since_ms"], Value::Null, "nobody saw it begin");
+    }
+
+    #[test]
+    fn a_leader_that_is_suspected_makes_offline_what_nobody_else_can_lead() {
+        let states: [(i32, &[i32]); 3] = [(3, &[3]), (3, &[1, 3]), (1, &[1, 2])];
+        let mut dying = image(&[1, 2, 3], &states);
+        dying.suspected.insert(BrokerId(3));
+        assert_eq!(
+            sentences(&told(&dying, |_| {})),
+            [
+                "t-1 is offline. Broker 1 can lead, and has not been elected yet. with the election",
+                "t-0 is offline. The only in-sync replica was on broker 3. never",
+                "Broker 3 is down. Its ports refuse connections; its session in ZooKeeper has not ended yet. never",
+                "t-2 has fewer in-sync replicas than assigned. Broker 3 is down. never",
+            ]
+        );
+        let behind = image(&[1, 2, 3], &[(1, &[1, 2])]);
+        assert!(sentences(&told(&behind, |_| {}))[0].ends_with("when broker 3 has caught up"));
     }
 
     #[test]

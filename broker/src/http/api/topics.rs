@@ -1,12 +1,13 @@
 //! `topics`: which topics suffer, and what each survives.
 
 use barnabas_types::durability::{Fault, survives};
-use barnabas_types::{Acks, CleanupPolicy, FlushMode, TopicConfig, TopicImage, TopicName};
+use barnabas_types::{
+    Acks, CleanupPolicy, ClusterImage, FlushMode, Standings, TopicConfig, TopicImage, TopicName,
+};
 use serde_json::{Value, json};
 
 use super::super::source::Source;
 use super::refusal::Refusal;
-use super::standing::Counts;
 use crate::node::Node;
 
 /// `{"topics": [...]}`.
@@ -14,14 +15,15 @@ pub(super) async fn topics(source: &Source) -> Result<Value, Refusal> {
     let node = source.node.clone();
     let told = tokio::task::spawn_blocking(move || {
         let image = node.view.image();
-        image.topics.iter().map(|(name, topic)| one(&node, name, topic)).collect::<Vec<_>>()
+        let topics = image.topics.iter();
+        topics.map(|(name, topic)| one(&node, &image, name, topic)).collect::<Vec<_>>()
     });
     let topics = told.await.map_err(|error| Refusal::not_ready(error.to_string()))?;
     Ok(json!({ "topics": topics }))
 }
 
-fn one(node: &Node, name: &TopicName, topic: &TopicImage) -> Value {
-    let counts = Counts::of(topic);
+fn one(node: &Node, image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> Value {
+    let counts = Standings::of_topic(image, name, topic);
     let meant = topic.partitions.values().map(|p| p.assignment().original().len());
     let replication_factor = meant.min().unwrap_or(0);
     let CleanupPolicy { delete, compact } = topic.config.cleanup;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use barnabas_controller::ClusterView as _;
 use barnabas_proto::v1;
-use barnabas_types::{ClusterImage, TopicPartition};
+use barnabas_types::{ClusterImage, Standing, TopicPartition};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::api::{self, State};
+use super::super::api;
 use super::super::source::Source;
 use crate::clock::unix_ms;
 use crate::journal::Kind;
@@ -263,7 +263,7 @@ impl Feed {
             match found {
                 Some((topic, partition)) => json!({
                     "topic": at.topic.as_str(), "partition": at.partition,
-                    "state": State::of(topic, partition).name(),
+                    "state": Standing::of(&self.image, &at.topic, topic, at.partition, partition).name(),
                     "leader": partition.state.leader.map_or(-1, |id| id.0),
                     "leader_epoch": partition.state.leader_epoch.0,
                     "isr": partition.state.isr.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),

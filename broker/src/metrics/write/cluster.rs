@@ -1,7 +1,7 @@
 //! Partitions as the cluster's state has them: told by their leaders, and by the controller what nobody leads.
 
 use barnabas_metrics::{Labels, Text};
-use barnabas_types::{BrokerId, ClusterImage, Partition, TopicConfig};
+use barnabas_types::{BrokerId, ClusterImage, Partition, Standing, Standings, TopicConfig};
 
 use super::super::Detail;
 use super::super::replicas::Replicas;
@@ -14,7 +14,7 @@ struct Line {
     preferred: bool,
     isr: usize,
     replicas: usize,
-    lacks: bool,
+    under_replicated: bool,
     /// First offset and high watermark.
     offsets: Option<(i64, i64)>,
 }
@@ -28,48 +28,17 @@ struct Sums {
     moving: u64,
 }
 
-#[derive(Default)]
-struct Totals {
-    partitions: u64,
-    offline: u64,
-    imbalanced: u64,
-}
-
 impl Sums {
-    fn add(&mut self, partition: &Partition, config: &TopicConfig) {
+    fn add(&mut self, partition: &Partition, standing: Standing, config: &TopicConfig) {
         let isr = partition.state.isr.len();
         let min = usize::try_from(config.min_insync_replicas).unwrap_or(usize::MAX);
+        let served = standing != Standing::Offline;
         self.led += 1;
-        self.under_replicated += u64::from(lacks(partition));
-        self.under_min += u64::from(isr < min);
-        self.at_min += u64::from(isr == min);
+        self.under_replicated += u64::from(served && partition.lacks_replicas());
+        self.under_min += u64::from(standing == Standing::UnderMinIsr);
+        self.at_min += u64::from(served && isr == min);
         self.moving += u64::from(partition.moving.is_under_way());
     }
-}
-
-impl Totals {
-    fn add(&mut self, partition: &Partition, image: &ClusterImage) {
-        let leader = partition.state.leader;
-        self.partitions += 1;
-        self.offline +=
-            u64::from(!leader.is_some_and(|leader| image.brokers.contains_key(&leader)));
-        self.imbalanced += u64::from(leader.is_some() && !is_preferred(partition));
-    }
-}
-
-/// Replicas that are only being added are not missed (as in Kafka).
-fn lacks(partition: &Partition) -> bool {
-    let adding = partition.moving.adding.len();
-    let meant = match adding {
-        0 => partition.assigned_replicas.len(),
-        _ => partition.assignment().original().len(),
-    };
-    partition.state.isr.len() < meant
-}
-
-fn is_preferred(partition: &Partition) -> bool {
-    partition.state.leader.is_some()
-        && partition.state.leader == partition.assigned_replicas.first().copied()
 }
 
 pub(in super::super) fn cluster(
@@ -81,28 +50,27 @@ pub(in super::super) fn cluster(
     let node = &sources.node;
     let image = node.view.image();
     let is_controller = node.membership.borrow().controller.is_some_and(|(id, _)| id == metrics.me);
-    let (mut sums, mut totals, mut lines) = (Sums::default(), Totals::default(), Vec::new());
+    let (mut sums, mut lines) = (Sums::default(), Vec::new());
     for (name, topic) in &image.topics {
         for (index, partition) in &topic.partitions {
             let leader = partition.state.leader;
-            if is_controller {
-                totals.add(partition, &image);
-            }
+            let standing = Standing::of(&image, name, topic, *index, partition);
+            let offline = standing == Standing::Offline;
             let leads = leader == Some(metrics.me);
             if leads {
-                sums.add(partition, &topic.config);
+                sums.add(partition, standing, &topic.config);
             }
-            let tells = leads || (is_controller && leader.is_none());
+            let tells = if offline { is_controller } else { leads };
             if tells && metrics.detail == Detail::Partition {
                 let figures = replicas.get(name.as_str(), *index).filter(|figures| figures.leads());
                 let offsets = figures.and_then(|f| Some((f.log_start.0, f.told_high_watermark?.0)));
                 lines.push(Line {
                     labels: Labels::none().with("topic", name.as_str()).with("partition", index),
-                    leader: leader.map_or(-1, |BrokerId(id)| id),
-                    preferred: is_preferred(partition),
+                    leader: leader.filter(|_| !offline).map_or(-1, |BrokerId(id)| id),
+                    preferred: !offline && !partition.is_led_by_another(),
                     isr: partition.state.isr.len(),
                     replicas: partition.assigned_replicas.len(),
-                    lacks: lacks(partition),
+                    under_replicated: !offline && partition.lacks_replicas(),
                     offsets: offsets.filter(|_| leads),
                 });
             }
@@ -119,7 +87,7 @@ pub(in super::super) fn cluster(
     );
     text.one("kafka_controller_kafkacontroller_activecontrollercount", u8::from(is_controller));
     if is_controller {
-        controller(metrics, &image, &totals, text);
+        controller(metrics, &image, text);
     }
     if metrics.detail == Detail::Partition {
         partitions(&lines, text);
@@ -139,14 +107,15 @@ fn managed(sums: &Sums, text: &mut Text) {
     }
 }
 
-fn controller(metrics: &Metrics, image: &ClusterImage, totals: &Totals, text: &mut Text) {
+fn controller(metrics: &Metrics, image: &ClusterImage, text: &mut Text) {
+    let totals = Standings::of(image);
     let brokers = image.brokers.len() as u64;
     let named = [
         ("activebrokercount", brokers),
         ("globaltopiccount", image.topics.len() as u64),
         ("globalpartitioncount", totals.partitions),
         ("offlinepartitionscount", totals.offline),
-        ("preferredreplicaimbalancecount", totals.imbalanced),
+        ("preferredreplicaimbalancecount", totals.not_preferred),
     ];
     for (name, value) in named {
         text.one(&format!("kafka_controller_kafkacontroller_{name}"), value);
@@ -170,7 +139,7 @@ fn partitions(lines: &[Line], text: &mut Text) {
         ("leader", |line| Some(line.leader.into())),
         ("leader_is_preferred", |line| Some(line.preferred.into())),
         ("replicas", |line| i64::try_from(line.replicas).ok()),
-        ("under_replicated_partition", |line| Some(line.lacks.into())),
+        ("under_replicated_partition", |line| Some(line.under_replicated.into())),
     ];
     for (name, value) in named {
         text.metric(&format!("kafka_topic_partition_{name}"));
