@@ -49,8 +49,33 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "PORT", default_value_t = 2181)]
     zookeeper_port: u16,
     /// A line for every broker's configuration, instead of what stands there otherwise; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::key_value)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     config: Vec<(String, String)>,
+}
+
+/// Keys that are each broker's own here, and what chooses them instead.
+const OWN: [(&str, &str); 6] = [
+    ("broker.id", "--brokers"),
+    ("listeners", "--kafka-port"),
+    ("admin.listener", "--admin-port"),
+    ("http.listener", "--http-port"),
+    ("zookeeper.connect", "--zookeeper-port"),
+    ("log.dirs", "--data"),
+];
+
+/// `KEY=VALUE`, for all brokers alike.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = crate::cli::key_value(text)?;
+    // Also as another name of the same.
+    let is_own = OWN.iter().any(|(own, _)| *own == key) || key == "log.dir" || key == "node.id";
+    if is_own {
+        let own: Vec<String> = OWN.iter().map(|(key, by)| format!("{key} ({by})")).collect();
+        return Err(format!(
+            "{key} is another one for each broker: `barnabas dev` sets {} itself",
+            own.join(", ")
+        ));
+    }
+    Ok((key, value))
 }
 
 /// Why the development cluster does not run; each text is one sentence.

@@ -1,19 +1,25 @@
-//! One question to a broker's `Admin` service, with a deadline; what went wrong becomes one sentence.
+//! One question to a broker's `Admin` service, with deadlines; what went wrong becomes one sentence.
+//!
+//! Before it is asked anything a broker has to show that it answers at all: the kernel of one that stands still takes connections, and a
+//! question that changes something must not be put to two. Who does not answer is left for the next address.
 
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use barnabas_proto::v1::Failure;
+use barnabas_broker::explain::cause::lasted;
 use barnabas_proto::v1::admin_client::AdminClient;
+use barnabas_proto::v1::{DescribeClusterRequest, Failure};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status, Streaming};
 
 use super::{Asking, CliError};
 
 /// Longest wait for a connection.
-const DIAL_MAX: Duration = Duration::from_secs(5);
-/// Longest wait for an answer; creating a topic of many partitions takes seconds.
+const DIAL_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for the first sign of life of a broker that has taken the connection.
+const ALIVE_MAX: Duration = Duration::from_secs(4);
+/// Longest wait for an answer of one that lives; creating a topic of many partitions takes seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How often a broker from which answers are awaited is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -29,10 +35,10 @@ where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let runtime = runtime()?;
-    let admin = &asking.admin;
     runtime.block_on(async {
-        let client = connect(admin).await?;
-        question(client).await.map(Response::into_inner).map_err(|status| of_status(admin, &status))
+        let (admin, client) = live(asking, ALIVE_MAX).await?;
+        let answer = question(client).await;
+        answer.map(Response::into_inner).map_err(|status| of_status(&admin, &status))
     })
 }
 
@@ -46,15 +52,58 @@ where
     F: Future<Output = Result<Response<Streaming<T>>, Status>>,
 {
     let runtime = runtime()?;
-    let admin = &asking.admin;
     runtime.block_on(async {
-        let refused = |status: Status| of_status(admin, &status);
-        let mut answers = question(connect(admin).await?).await.map_err(refused)?.into_inner();
-        while let Some(answer) = answers.message().await.map_err(|status| broke(admin, &status))? {
+        let (admin, client) = live(asking, ALIVE_MAX).await?;
+        let refused = |status: Status| of_status(&admin, &status);
+        let mut answers = question(client).await.map_err(refused)?.into_inner();
+        while let Some(answer) = answers.message().await.map_err(|status| broke(&admin, &status))? {
             each(&answer);
         }
         Ok(())
     })
+}
+
+/// The first of the addresses at which a broker answers.
+async fn live(
+    asking: &Asking,
+    alive_max: Duration,
+) -> Result<(String, AdminClient<Channel>), CliError> {
+    let mut silent = Vec::new();
+    for admin in asking.addresses() {
+        let found = match connect(admin).await {
+            Ok(client) => alive(admin, client, alive_max).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(client) => return Ok((admin.to_owned(), client)),
+            Err(CliError::Unreachable(why)) => silent.push(why),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(CliError::Unreachable(match &mut silent[..] {
+        [only] => std::mem::take(only),
+        all => format!("none of {} addresses answers: {}", all.len(), all.join("; ")),
+    }))
+}
+
+/// Whether a broker from which a connection was taken answers anything.
+async fn alive(
+    admin: &str,
+    client: AdminClient<Channel>,
+    alive_max: Duration,
+) -> Result<AdminClient<Channel>, CliError> {
+    let mut asked = client.clone();
+    let sign = asked.describe_cluster(DescribeClusterRequest {});
+    match tokio::time::timeout(alive_max, sign).await {
+        Ok(Ok(_)) => Ok(client),
+        Ok(Err(status)) => Err(of_status(admin, &status)),
+        Err(_) => Err(CliError::Unreachable(format!(
+            "the broker at {admin} took the connection and has not answered for {}: its process stands still, or its machine is \
+             overloaded; look at it there, and ask another broker meanwhile with --admin HOST:PORT (several, with commas between \
+             them, are tried one after the other)",
+            lasted(u64::try_from(alive_max.as_millis()).unwrap_or(u64::MAX))
+        ))),
+    }
 }
 
 async fn connect(admin: &str) -> Result<AdminClient<Channel>, CliError> {
@@ -169,7 +218,7 @@ pub(super) fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use barnabas_proto::v1::{DescribeClusterRequest, TimelineRequest};
+    use barnabas_proto::v1::TimelineRequest;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -216,6 +265,25 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_connections_and_says_nothing_is_named_within_seconds_and_the_next_one_is_asked() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (still, closed) = (silent.local_addr().unwrap(), nobody.local_addr().unwrap());
+        drop(nobody);
+        let asking = Asking { admin: format!("{still},{closed}"), json: false };
+        let waited = Duration::from_millis(200);
+        let ended = runtime().unwrap().block_on(live(&asking, waited)).map(|(admin, _)| admin);
+        let Err(CliError::Unreachable(why)) = ended else { panic!("{ended:?}") };
+        for part in [
+            "none of 2 addresses answers",
+            &format!("{still} took the connection and has not answered for 200 ms"),
+            &format!("cannot reach a broker at {closed}"),
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+
+    #[test]
     fn a_broker_that_dies_while_it_answers_has_closed_the_connection() {
         let asking = Asking { admin: dies_answering(), json: false };
         let request = TimelineRequest { last: 1, follow: true, id: None };
@@ -223,7 +291,7 @@ mod tests {
             |mut client: AdminClient<Channel>| async move { client.timeline(request).await };
         let ended = ask_stream(&asking, question, |_| panic!("it says nothing"));
         let Err(CliError::Unreachable(why)) = ended else { panic!("{ended:?}") };
-        assert!(why.ends_with("closed the connection"), "{why}");
+        assert!(why.contains("closed the connection"), "{why}");
 
         let asking = Asking { admin: dies_answering(), json: false };
         let request = DescribeClusterRequest {};

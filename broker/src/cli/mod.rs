@@ -110,7 +110,7 @@ struct BrokerArgs {
 /// Whom a command asks, and how it shows the answer.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Asking {
-    /// The gRPC address of any broker of the cluster.
+    /// The gRPC address of any broker of the cluster; of several, with commas between them, the first that answers is asked.
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -122,6 +122,13 @@ pub(crate) struct Asking {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+impl Asking {
+    /// Whom to ask, one after the other, until somebody answers.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.admin.split(',')
+    }
 }
 
 /// Why a command ends without success; each text is one sentence.
@@ -212,11 +219,13 @@ fn say_line(line: std::fmt::Arguments<'_>) {
     }
 }
 
-/// `HOST:PORT`.
+/// `HOST:PORT`, or several with commas between them.
 fn admin_address(text: &str) -> Result<String, String> {
     let expected = "expected HOST:PORT of a broker's admin.listener, for instance 127.0.0.1:9192";
-    let address = barnabas_broker::config::HostPort::parse(text).ok_or(expected)?;
-    Ok(address.to_string())
+    let one = |text: &str| barnabas_broker::config::HostPort::parse(text.trim());
+    let all: Option<Vec<String>> =
+        text.split(',').map(|text| Some(one(text)?.to_string())).collect();
+    Ok(all.ok_or(expected)?.join(","))
 }
 
 /// `K=V`.
@@ -243,7 +252,14 @@ mod tests {
         let parse = |args: &[&str]| Cli::try_parse_from([&["barnabas"], args].concat());
         assert!(parse(&["broker", "--config", "b.yaml"]).is_ok());
         assert!(parse(&["broker", "list", "--json", "--admin", "h:1"]).is_ok());
+        assert!(parse(&["broker", "list", "--admin", "h:1, [::1]:2"]).is_ok());
+        assert!(parse(&["broker", "list", "--admin", "h:1,"]).is_err());
         assert!(parse(&["broker"]).is_err());
+        assert!(parse(&["explain", "broker", "x"]).is_err());
+        let dev = |key: &str| parse(&["dev", "--config", &format!("{key}=7")]);
+        assert!(dev("min.insync.replicas").is_ok());
+        let refused = dev("broker.id").unwrap_err().to_string();
+        assert!(refused.contains("log.dirs (--data)"), "{refused}");
         assert!(parse(&["broker", "can-stop", "1"]).is_ok());
         assert!(parse(&["leader", "elect", "t:0", "u", "--preferred"]).is_ok());
         assert!(

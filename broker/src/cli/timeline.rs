@@ -49,7 +49,7 @@ enum TimelineVerb {
 }
 
 /// Columns of the list: title, name in JSON, and width; lines come one by one, so that they cannot fit themselves to one another.
-const COLUMNS: [(&str, &str, usize); 11] = [
+const COLUMNS: [(&str, &str, usize); 12] = [
     ("ID", "id", 7),
     ("TIME", "started_at_ms", 24),
     ("BROKER", "broker", 14),
@@ -57,6 +57,7 @@ const COLUMNS: [(&str, &str, usize); 11] = [
     ("CONTROLLER_EPOCH", "controller_epoch", 16),
     ("MOVED", "partitions_moved", 6),
     ("LEADERLESS", "partitions_left_offline", 10),
+    ("OUTAGE_MS", "outage_ms", 10),
     ("LED_AGAIN_MS", "led_again_ms", 12),
     ("PUSHED_MS", "pushed_ms", 10),
     ("ACKED_MS", "acked_ms", 10),
@@ -356,6 +357,7 @@ mod tests {
                 "41",
                 "4",
                 "0",
+                "9.0",
                 "-",
                 "9.0",
                 "130.0",

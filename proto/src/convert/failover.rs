@@ -12,10 +12,11 @@ pub const TIMELINE_DETAIL_MAX: usize = 48;
 
 /// The JSON of a failover: the fields of the message, and what follows from them.
 ///
-/// `pushed_ms`, `acked_ms`, `led_again_ms` and `isr_restored_ms` run from the first sign to the last acknowledged push, the last first
-/// acknowledgement at acks=all, the leader of the last partition that was left without one, and the restored ISR; null: not (yet)
-/// reached or not known. A phase ends at `end_ms`, and begins where the last `critical` one before it ended: those that are critical
-/// are what a client waits for, one after the other, so they sum up to the outage. `ongoing`: somebody may wait still, as far as this
+/// `outage_ms` is how long nobody was served ([`failover_outage`]). `pushed_ms`, `acked_ms`, `led_again_ms` and `isr_restored_ms` run from
+/// the first sign to the last acknowledged push, the last partition's first acknowledgement at acks=all, the leader of the last partition
+/// that was left without one, and the restored ISR; null: not (yet) reached or not known. A phase ends at `end_ms`, and begins where the
+/// last `critical` one before it ended: those that are critical are what a client waits for, one after the other, so they sum up to
+/// `acked_ms`, if that was reached. `ongoing`: somebody may wait still, as far as this
 /// record tells; of a term that is over it is the last word ([`failover_shown`]).
 #[must_use]
 pub fn failover_json(of: &v1::Failover) -> Value {
@@ -46,16 +47,44 @@ pub fn failover_json(of: &v1::Failover) -> Value {
     let phases: Vec<Value> = phases.collect();
     let last = |name: &str| of.phases.iter().rev().find(|phase| phase.name == name);
     let reached = |name: &str| last(name).map(|phase| ms(phase.at_us));
+    let (from_ms, to_ms) = failover_outage(of);
     json!({
         "id": of.id, "kind": kind(of), "started_at_ms": of.at_ms, "cause": of.cause, "detected_by": detected_by(&of.cause),
         "was_controller": of.was_controller, "broker": of.broker_id, "broker_epoch": of.broker_epoch,
         "controller_id": of.controller_id, "controller_epoch": of.controller_epoch, "ongoing": is_ongoing(of),
         "partitions_moved": of.moved, "partitions_left_offline": of.leaderless, "shrunk": of.shrunk, "appended": of.appended,
         "acknowledged": of.acknowledged, "suspicion_was_wrong": of.suspicion_was_wrong,
-        "pushed_ms": reached("pushed"), "acked_ms": reached("last_ack"), "led_again_ms": reached("led_again"),
+        "outage_ms": to_ms.map(|to| to - from_ms), "pushed_ms": reached("pushed"), "acked_ms": reached("last_ack"), "led_again_ms": reached("led_again"),
         "isr_restored_ms": reached("isr_restored"),
         "phases": phases,
     })
+}
+
+/// From when to when clients were out, as far as the cluster knows, in milliseconds since the first sign; no end: not yet, or nobody
+/// knows. It ends with the first acknowledgement of a new leader, or its first append where nothing is acknowledged; while nobody produces
+/// once the new leaders have been told, and if there were none when those that were left without one are led again. A broker that is
+/// emptied in order leads until the others are elected. The one definition, for commands and the page; when the last partition was served
+/// is `acked_ms`.
+#[must_use]
+pub fn failover_outage(of: &v1::Failover) -> (f64, Option<f64>) {
+    let at = |name: &str| {
+        of.phases.iter().find(|phase| phase.name == name).map(|phase| exact_ms(phase.at_us))
+    };
+    let from_ms = match of.cause.as_str() {
+        "drain" => at("written").or(at("first_written")).unwrap_or(0.0),
+        _ => 0.0,
+    };
+    if of.suspicion_was_wrong {
+        return (from_ms, at("answered"));
+    }
+    let pushed = of.phases.iter().filter(|phase| phase.name == "pushed").map(|phase| phase.at_us);
+    let nobody_was_led = of.moved == 0 && of.leaderless == 0;
+    let led = match of.moved > 0 || nobody_was_led {
+        true => pushed.max().map(exact_ms),
+        false => at("led_again"),
+    };
+    let served = at("first_ack").or(at("first_append"));
+    (from_ms, served.or(led).map(|to| to.max(from_ms)))
 }
 
 /// [`failover_json`] for somebody who knows of a controller of `epoch`: an earlier one has nothing more to tell.
@@ -176,8 +205,12 @@ fn phase(value: &Value) -> Result<v1::FailoverPhase, ConvertError> {
 
 /// Exact up to 2^53 microseconds, which are 285 years.
 #[allow(clippy::cast_precision_loss)]
+fn exact_ms(us: u64) -> f64 {
+    us as f64 / 1000.0
+}
+
 fn ms(us: u64) -> Value {
-    (us as f64 / 1000.0).into()
+    exact_ms(us).into()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -349,6 +382,33 @@ mod tests {
         );
         let long = shown[3]["detail"].as_str().unwrap();
         assert!(long.len() == TIMELINE_DETAIL_MAX && long.ends_with("x-17 on broker 2"), "{long}");
+    }
+
+    #[test]
+    fn an_outage_ends_when_somebody_is_served_again_as_far_as_that_is_known() {
+        let of = |cause: &str, leaderless, phases: &[(&str, u64)]| {
+            let phases = phases.iter().map(|(name, ms)| phase(name, ms * 1000)).collect();
+            let (cause, moved) = (cause.to_owned(), u32::from(leaderless == 0));
+            failover_outage(&v1::Failover { cause, moved, leaderless, phases, ..failover() })
+        };
+        let served = [
+            ("written", 40),
+            ("pushed", 50),
+            ("first_append", 60),
+            ("first_ack", 70),
+            ("last_ack", 90),
+        ];
+        assert_eq!(of("suspicion", 0, &served), (0.0, Some(70.0)));
+        assert_eq!(of("drain", 0, &served), (40.0, Some(70.0)));
+        assert_eq!(of("suspicion", 0, &served[..3]), (0.0, Some(60.0)));
+        assert_eq!(of("suspicion", 0, &served[..2]), (0.0, Some(50.0)), "nobody produces");
+        assert_eq!(of("suspicion", 1, &served[..2]), (0.0, None), "nobody leads");
+        assert_eq!(of("suspicion", 1, &[("led_again", 700)]), (0.0, Some(700.0)));
+        let phases = vec![phase("answered", 5_000)];
+        let wrong = v1::Failover { suspicion_was_wrong: true, phases, ..failover() };
+        assert_eq!(failover_outage(&wrong), (0.0, Some(5.0)));
+        let shown = failover_json(&v1::Failover { leaderless: 0, ..failover() });
+        assert_eq!((&shown["outage_ms"], &shown["acked_ms"]), (&json!(9.007), &json!(130.001)));
     }
 
     #[test]

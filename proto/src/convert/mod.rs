@@ -8,7 +8,9 @@ mod failure;
 mod served;
 
 pub use control::{Ack, IsrProposal, IsrProposals, Report, StateUpdate};
-pub use failover::{TIMELINE_DETAIL_MAX, failover_from_json, failover_json, failover_shown};
+pub use failover::{
+    TIMELINE_DETAIL_MAX, failover_from_json, failover_json, failover_outage, failover_shown,
+};
 pub use failure::kafka_error_name;
 pub use served::{LeaderServed, LeadersServed};
 

@@ -40,7 +40,7 @@ impl Cluster {
     pub(super) fn of(asking: &Asking) -> Result<Self, CliError> {
         let mut cluster = Self {
             asking: asking.clone(),
-            addresses: vec![asking.admin.clone()],
+            addresses: asking.addresses().map(str::to_owned).collect(),
             by_id: BTreeMap::new(),
         };
         cluster.describe(None)?;

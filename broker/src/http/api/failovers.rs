@@ -1,5 +1,6 @@
 //! `failovers`: how long clients were out, and where the time went: the recorded points in time as phases that follow one another.
 
+use barnabas_proto::convert::failover_outage;
 use barnabas_proto::v1;
 use serde_json::{Value, json};
 
@@ -70,7 +71,6 @@ pub(in crate::http) fn failover(of: &v1::Failover, now_ms: i64, session_timeout_
         written,
         &format!("{} partitions", of.moved + of.leaderless + of.shrunk),
     );
-    let written = path.end_ms;
     pushes(&mut path);
     for (name, detail) in [("first_append", ""), ("first_ack", "acks=all")] {
         let reached = of.phases.iter().find(|phase| phase.name == name);
@@ -81,8 +81,7 @@ pub(in crate::http) fn failover(of: &v1::Failover, now_ms: i64, session_timeout_
         let detail = if detail.is_empty() { place.unwrap_or_default() } else { detail.to_owned() };
         path.step(name, reached.map(|phase| ms(phase.at_us)), &detail);
     }
-    let drained = of.cause == "drain";
-    let to_ms = over(&path);
+    let (from_ms, to_ms) = failover_outage(of);
     let restored = path.at("isr_restored");
     let waits = format!("waits for broker {}", of.broker_id);
     let detail = if restored.is_some() { "" } else { waits.as_str() };
@@ -104,8 +103,9 @@ pub(in crate::http) fn failover(of: &v1::Failover, now_ms: i64, session_timeout_
         "partitions_moved": of.moved,
         "partitions_left_offline": of.leaderless,
         "client_outage": {
-            "from_ms": if drained { written } else { 0.0 },
+            "from_ms": from_ms,
             "to_ms": to_ms,
+            "last_ack_ms": path.at("last_ack"),
             "source": "first_sign",
             "uncertainty_ms": null,
         },
@@ -117,8 +117,7 @@ pub(in crate::http) fn failover(of: &v1::Failover, now_ms: i64, session_timeout_
 
 /// Whether nobody leads in the broker's place yet.
 pub(in crate::http) fn is_ongoing(of: &v1::Failover, now_ms: i64) -> bool {
-    let path = Path { of, end_ms: 0.0, phases: Vec::new() };
-    over(&path).is_none() && now_ms.saturating_sub(of.at_ms) < ONGOING_MAX_MS
+    failover_outage(of).1.is_none() && now_ms.saturating_sub(of.at_ms) < ONGOING_MAX_MS
 }
 
 /// How it was noticed: what was seen before anything was decided.
@@ -190,20 +189,6 @@ fn pushes(path: &mut Path<'_>) {
             path.end_ms = end;
         }
     }
-}
-
-/// When clients were served again, as far as the cluster knows; `None`: not yet, or nobody knows.
-fn over(path: &Path<'_>) -> Option<f64> {
-    let of = path.of;
-    if of.suspicion_was_wrong {
-        return path.at("answered");
-    }
-    let pushed = of.phases.iter().filter(|phase| phase.name == "pushed").map(|phase| phase.at_us);
-    let nobody_was_led = of.moved == 0 && of.leaderless == 0;
-    let served = path.at("first_ack").or(path.at("first_append"));
-    let led =
-        if of.moved > 0 || nobody_was_led { pushed.max().map(ms) } else { path.at("led_again") };
-    served.or(led)
 }
 
 fn phase(
