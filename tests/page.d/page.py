@@ -11,6 +11,7 @@ import time
 import urllib.request
 
 from browser import Browser, free_ports, until
+from operate import TOKEN, Operating
 
 VIEWS = ["cluster", "topics", "partitions", "brokers", "groups", "failovers", "ledger", "configs"]
 WIDTHS = [(1280, 900), (390, 844)]
@@ -53,10 +54,14 @@ class Cluster:
         self.kafka, self.admin, self.http, zookeeper = first, first + 3, first + 6, first + 9
         self.log = open(os.path.join(self.directory, "dev.out"), "w")
         self.started = {}
+        token = os.path.join(self.directory, "operator.token")
+        with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(TOKEN + "\n")
         self.dev = subprocess.Popen(
             [barnabas, "dev", "--data", self.directory, "--kafka-port", str(self.kafka), "--admin-port", str(self.admin),
              "--http-port", str(self.http), "--zookeeper-port", str(zookeeper),
-             "--config", "offsets.topic.num.partitions=4", "--config", "group.initial.rebalance.delay.ms=0"],
+             "--config", "offsets.topic.num.partitions=4", "--config", "group.initial.rebalance.delay.ms=0",
+             "--config", f"http.operator.token.file={token}"],
             stdout=self.log, stderr=subprocess.STDOUT)
         until("three brokers are ready", lambda: all(self.is_ready(n) for n in (1, 2, 3)), 90, 0.2)
 
@@ -198,6 +203,11 @@ def main(barnabas, shots):
         assert browser.run("return document.querySelectorAll('img').length") == 0
         page.quiet()
 
+        print(f"an operator acts through the page of broker {served}")
+        known(cluster, served)
+        browser.size(*WIDTHS[0])
+        Operating(page, cluster, served, WIDTHS).all(killed)
+
         print(f"broker {killed} is killed while the page of broker {served} is open")
         page.go("#/failovers")
         until("the view is drawn", page.is_drawn)
@@ -268,6 +278,19 @@ def main(barnabas, shots):
             if thing is not None:
                 {Producer: lambda: producer.stop(), Browser: lambda: browser.close(), Cluster: lambda: cluster.stop(),
                  subprocess.Popen: lambda: (consumer.kill(), consumer.wait())}[type(thing)]()
+
+
+def known(cluster, served):
+    """What brokers know of themselves is on the page: nothing of it stays unknown on a cluster under load."""
+    def missing():
+        told = cluster.get(served, "/api/v1/cluster")
+        brokers = cluster.get(served, "/api/v1/brokers")["brokers"]
+        topic = next(t for t in cluster.get(served, "/api/v1/topics")["topics"] if t["name"] == "orders")
+        group = next((g for g in cluster.get(served, "/api/v1/groups")["groups"] if g["name"] == GROUP), {"lag_ms": None})
+        found = {"zookeeper": told["zookeeper"]["round_trip_ms_p99"], "topic": topic["bytes_in_per_s"] or None, "group": group["lag_ms"],
+                 **{f"flush {b['id']}": b["flush_ms_p99"] for b in brokers}}
+        return [name for name, value in found.items() if value is None]
+    until("flush times, ZooKeeper's, a topic's bytes, a group's lag in time are known", lambda: not missing() or print("  unknown:", missing()), 60, 1)
 
 
 def finished(browser, killed):

@@ -63,6 +63,12 @@ impl TimeLookup {
         Ok(None)
     }
 
+    /// The timestamp of the batch's first record, ms, without opening the batch.
+    #[must_use]
+    pub fn first_timestamp(&self) -> i64 {
+        self.header.base_timestamp
+    }
+
     /// The offset after the batch.
     #[must_use]
     pub fn next(&self) -> Offset {

@@ -197,6 +197,12 @@ const BROKER: &[Row] = &[
         "names by which http.listener may be asked besides its addresses, localhost and the listeners' hosts; others are refused",
     ),
     (
+        "http.operator.token.file",
+        "a file",
+        "",
+        "file with the token that operators type into the page, which can then change the cluster; without it the page is read only",
+    ),
+    (
         "security.allow.insecure",
         "a list of PLAINTEXT, GRPC and HTTP",
         "",

@@ -1,4 +1,4 @@
-//! What only this machine can say of a configuration: whether its log directories are ones, whether its credentials can be read, and
+//! What only this machine can say of a configuration: whether its log directories are ones, whether its secrets are kept well, and
 //! how many files may be open.
 
 use std::path::{Component, Path, PathBuf};
@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use super::BrokerConfig;
 use super::error::ConfigError;
 use super::traps::Trap;
+use crate::http::Token;
 
 /// Files that a broker should be allowed to open: a log in use holds some, each connection one.
 pub const OPEN_FILES_WISHED: u64 = 65_536;
@@ -17,6 +18,7 @@ pub const OPEN_FILES_WISHED: u64 = 65_536;
 pub(super) fn refused(file: &Path, config: &BrokerConfig) -> Vec<ConfigError> {
     let mut found = directories(file, config);
     found.extend(config.zookeeper_access.refused(file));
+    found.extend(token(file, config));
     found
 }
 
@@ -56,6 +58,19 @@ fn directories(file: &Path, config: &BrokerConfig) -> Vec<ConfigError> {
         seen.push((real, path));
     }
     found
+}
+
+/// What is wrong with the file of the operator's token.
+fn token(file: &Path, config: &BrokerConfig) -> Option<ConfigError> {
+    let path = config.http_operator_token_file.as_ref()?;
+    let reason = Token::read(path).err()?;
+    Some(ConfigError::NotServed {
+        place: file.display().to_string(),
+        key: "http.operator.token.file",
+        value: path.display().to_string(),
+        reason,
+        other: None,
+    })
 }
 
 /// Where a path ends, as far as it exists; the rest as written.

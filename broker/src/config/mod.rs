@@ -12,6 +12,7 @@ mod machine;
 #[cfg(test)]
 mod mistakes;
 mod reference;
+pub(crate) mod secret;
 mod settings;
 mod shown;
 mod sources;
@@ -72,6 +73,8 @@ pub struct BrokerConfig {
     pub http_listener: HostPort,
     /// `http.allowed.hosts`: names under which it is asked, besides those of the listeners.
     pub http_allowed_hosts: Vec<String>,
+    /// `http.operator.token.file`: without one nothing is changed through the HTTP port.
+    pub http_operator_token_file: Option<PathBuf>,
     /// `metrics.labels`.
     pub metrics_labels: Detail,
     /// `broker.rack`.
@@ -187,6 +190,7 @@ impl BrokerConfig {
             )?,
             http_listener: s.address("http.listener")?,
             http_allowed_hosts: host_names(s)?,
+            http_operator_token_file: s.text("http.operator.token.file")?.map(PathBuf::from),
             metrics_labels: Detail::parse(&s.required("metrics.labels")?)
                 .ok_or_else(|| s.bad("metrics.labels"))?,
             rack: s.text("broker.rack")?,

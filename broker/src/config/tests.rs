@@ -48,7 +48,7 @@ fn every_key_is_read() {
          unclean.leader.election.enable: true\nreplica.lag.time.max.ms: 2000\nreplica.fetch.wait.max.ms: 100\n\
          replica.fetch.max.bytes: 2048\nreplica.fetch.response.max.bytes: 4096\n\
          replica.high.watermark.checkpoint.interval.ms: 1000\nmessage.max.bytes: 5000\nlog.segment.bytes: 2000000\n\
-         socket.request.max.bytes: 6000\nhttp.listener: h:5\nhttp.allowed.hosts: [a.example, b]\nlog.dir.reserve.bytes: 7000\n\
+         socket.request.max.bytes: 6000\nhttp.listener: h:5\nhttp.allowed.hosts: [a.example, b]\nhttp.operator.token.file: /t\nlog.dir.reserve.bytes: 7000\n\
          num.recovery.threads.per.data.dir: 3\nlog.retention.check.interval.ms: 8\nlog.cleaner.enable: false\n\
          log.cleaner.threads: 2\nlog.cleaner.dedupe.buffer.size: 2000000\nlog.cleaner.backoff.ms: 9\n\
          log.cleaner.io.max.bytes.per.second: 10000\nproducer.id.expiration.ms: 11\n\
@@ -82,6 +82,7 @@ fn every_key_is_read() {
             advertised_admin_listener: HostPort::parse("h:4").unwrap(),
             http_listener: HostPort::parse("h:5").unwrap(),
             http_allowed_hosts: vec!["a.example".into(), "b".into()],
+            http_operator_token_file: Some("/t".into()),
             metrics_labels: Detail::Topic,
             rack: Some("r1".into()),
             num_partitions: 3,

@@ -120,6 +120,13 @@ fn addresses(config: &BrokerConfig, found: &mut Vec<Trap>) {
             ));
         }
     }
+    if config.http_operator_token_file.is_some() && !config.http_listener.is_loopback() {
+        found.push(Trap::new(
+            "http.operator.token.file",
+            "the token crosses the network as it is, for http.listener does not encrypt: whoever listens can change the cluster; bind \
+             127.0.0.1 and come through ssh or a proxy with TLS",
+        ));
+    }
     let servers = &config.zookeeper_connect.servers;
     let is_far = |server: &super::HostPort| !server.is_loopback();
     if servers.len() == 1 && servers.iter().all(is_far) {

@@ -1,22 +1,18 @@
 //! Who a broker is to ZooKeeper: the file with its credentials, and whether its nodes belong to them.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use barnabas_controller::zookeeper::{Access, Credentials, Scheme};
-use zeroize::Zeroizing;
 
 use super::error::ConfigError;
+use super::secret;
 use super::settings::Settings;
 
 const FILE: &str = "zookeeper.credentials.file";
 const SCHEME: &str = "zookeeper.auth.scheme";
 const SET_ACL: &str = "zookeeper.set.acl";
-/// A larger file is another one.
+/// What is read of the file; it is much more than anybody needs.
 const BYTES_MAX: u64 = 64 << 10;
-/// Rights of the group and of others.
-const RIGHTS_OF_OTHERS: u32 = 0o077;
 
 /// What a broker's file says of it. The credentials themselves are read when they are used ([`ZooKeeperAccess::open`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,7 +50,7 @@ impl ZooKeeperAccess {
     /// The key, the file, what is wrong with it and what to do: one sentence without a password.
     pub fn open(&self) -> Result<Access, String> {
         let Some(file) = &self.file else { return Ok(Access::default()) };
-        let text = secret(file).map_err(|reason| told(file, &reason))?;
+        let text = secret::read(file, BYTES_MAX).map_err(|reason| told(file, &reason))?;
         let credentials = Credentials::parse(self.scheme, &text).map_err(|reason| {
             told(file, &format!("{reason}; write one line user:password, with the words of the ensemble's administrator"))
         })?;
@@ -75,35 +71,9 @@ fn told(file: &Path, reason: &str) -> String {
     format!("'{FILE}' is '{}': {reason}", file.display())
 }
 
-/// The text of a file that nobody but its owner may touch.
-fn secret(file: &Path) -> Result<Zeroizing<String>, String> {
-    let known = fs::metadata(file).map_err(|error| {
-        format!("it cannot be read ({error}); name a file that this user can read")
-    })?;
-    if !known.is_file() {
-        return Err("it is no file; name one".to_owned());
-    }
-    if known.mode() & RIGHTS_OF_OTHERS != 0 {
-        let mode = known.mode() & 0o777;
-        return Err(format!(
-            "others may use it (mode {mode:03o}); run `chmod 600 {}`",
-            file.display()
-        ));
-    }
-    if known.len() > BYTES_MAX {
-        return Err(format!(
-            "it has {} bytes, and {BYTES_MAX} are the most; name another file",
-            known.len()
-        ));
-    }
-    let text = fs::read_to_string(file).map_err(|error| {
-        format!("it cannot be read ({error}); name a file that this user can read")
-    })?;
-    Ok(Zeroizing::new(text))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -125,8 +95,8 @@ mod tests {
         };
         assert!(refused().contains("cannot be read"));
         fs::write(&file, "broker:hunter2\n").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(refused().contains("mode 640") && refused().contains("chmod 600"));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refused().contains("mode 644") && refused().contains("chmod 600"));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(access.refused(Path::new("b.yaml")).map(|error| error.to_string()), None);
         let opened = access.open().unwrap();

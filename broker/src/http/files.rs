@@ -1,4 +1,4 @@
-//! The page itself: three files, from the binary.
+//! The page itself: four files, from the binary.
 
 use std::sync::OnceLock;
 
@@ -19,11 +19,12 @@ impl File {
     }
 }
 
-static FILES: [File; 4] = [
+static FILES: [File; 5] = [
     File::new("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     File::new("/index.html", "text/html; charset=utf-8", include_str!("page/index.html")),
     File::new("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     File::new("/app.js", "text/javascript; charset=utf-8", include_str!("page/app.js")),
+    File::new("/operate.js", "text/javascript; charset=utf-8", include_str!("page/operate.js")),
 ];
 
 /// The file at this path, if there is one.
@@ -44,7 +45,7 @@ mod tests {
             assert!(!html.contains(bad), "{bad}");
         }
         for bad in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
-            assert!(!FILES[3].text.contains(bad), "{bad}");
+            assert!(!FILES[3].text.contains(bad) && !FILES[4].text.contains(bad), "{bad}");
         }
         assert!(file("/sample.js").is_none() && file("/../app.js").is_none());
     }

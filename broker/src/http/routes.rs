@@ -1,8 +1,10 @@
 //! What is served at which path.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::answer::{Answer, Body, streaming};
@@ -10,12 +12,16 @@ use super::api::{self, Refusal};
 use super::events::{self, Cut, EVENT_STREAMS_MAX};
 use super::files;
 use super::host::Hosts;
+use super::operator::{self, Operator};
+use super::plans::Plans;
 use super::source::Source;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
 /// The header by which a browser says which event it had last.
 const LAST_EVENT_ID: &str = "last-event-id";
+/// Where plans are made, and below it run and looked at.
+const PLANS: &str = "/api/v1/plans";
 
 /// Everything that answers are made of. Present from the first moment of a start.
 pub struct Site {
@@ -24,14 +30,45 @@ pub struct Site {
     metrics: Arc<Metrics>,
     source: OnceLock<Arc<Source>>,
     streams: Arc<Semaphore>,
+    operator: Option<Operator>,
+    plans: Arc<Plans>,
+}
+
+/// What a path below [`PLANS`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PlanPath<'a> {
+    /// Where plans are made.
+    All,
+    One(&'a str),
+    Run(&'a str),
+}
+
+impl<'a> PlanPath<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix(PLANS)?;
+        if rest.is_empty() {
+            return Some(Self::All);
+        }
+        match rest.strip_prefix('/')?.split_once('/') {
+            None => Some(Self::One(rest.strip_prefix('/')?)),
+            Some((id, "run")) => Some(Self::Run(id)),
+            Some(_) => None,
+        }
+    }
 }
 
 impl Site {
-    /// Of a broker that is starting.
+    /// Of a broker that is starting. Without `operator` nothing is changed through it.
     #[must_use]
-    pub fn new(hosts: Hosts, health: Arc<Health>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(
+        hosts: Hosts,
+        health: Arc<Health>,
+        metrics: Arc<Metrics>,
+        operator: Option<Operator>,
+    ) -> Arc<Self> {
         let streams = Arc::new(Semaphore::new(EVENT_STREAMS_MAX));
-        Arc::new(Self { hosts, health, metrics, source: OnceLock::new(), streams })
+        let (source, plans) = (OnceLock::new(), Arc::default());
+        Arc::new(Self { hosts, health, metrics, source, streams, operator, plans })
     }
 
     /// The broker is registered: from now on there is more to tell. Called once; a second call would change nothing.
@@ -70,6 +107,42 @@ impl Site {
         }
     }
 
+    /// Whether a POST of this path, or a look at a plan, is to be answered by [`Site::operate`].
+    pub(super) fn is_of_operators(path: &str, writes: bool) -> bool {
+        match PlanPath::of(path) {
+            Some(PlanPath::All | PlanPath::Run(_)) => writes,
+            Some(PlanPath::One(_)) => !writes,
+            None => false,
+        }
+    }
+
+    /// The answer to an operator. Its body is read when everything else of the request was found good.
+    pub(super) async fn operate(&self, request: Request<Incoming>, peer: IpAddr) -> Answer {
+        self.operated(request, peer).await.unwrap_or_else(|no| no.answer())
+    }
+
+    async fn operated(&self, request: Request<Incoming>, peer: IpAddr) -> Result<Answer, Refusal> {
+        let operator = self.operator.as_ref().ok_or_else(Refusal::read_only)?;
+        let (head, body) = request.into_parts();
+        let path = PlanPath::of(head.uri.path());
+        let writes = !matches!(path, Some(PlanPath::One(_)));
+        operator.admit(peer, &head.headers, writes)?;
+        let source = self.source()?;
+        let told = match path {
+            Some(PlanPath::All) => {
+                let body = operator::read(body).await?;
+                self.plans.preview(source, &body).await?
+            }
+            Some(PlanPath::Run(id)) => {
+                operator::read(body).await?;
+                self.plans.run(source, id).await?
+            }
+            Some(PlanPath::One(id)) => self.plans.look(source, id)?,
+            None => return Err(Refusal::not_found("the API has no such path")),
+        };
+        Ok(Answer::json(&told))
+    }
+
     fn source(&self) -> Result<&Arc<Source>, Refusal> {
         let early = || Refusal::not_ready("the broker is starting, and is not registered yet");
         self.source.get().ok_or_else(early)
@@ -103,5 +176,30 @@ impl Site {
             Ok(feed) => streaming(feed),
             Err(refusal) => refusal.answer().response(headers),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_plans_are_for_operators() {
+        for (path, writes, is) in [
+            ("/api/v1/plans", true, true),
+            ("/api/v1/plans", false, false),
+            ("/api/v1/plans/ab", false, true),
+            ("/api/v1/plans/ab", true, false),
+            ("/api/v1/plans/ab/run", true, true),
+            ("/api/v1/plans/ab/run", false, false),
+            ("/api/v1/plans/ab/run/", true, false),
+            ("/api/v1/plans/ab/stop", true, false),
+            ("/api/v1/plansx", true, false),
+            ("/api/v1/cluster", true, false),
+            ("/", true, false),
+        ] {
+            assert_eq!(Site::is_of_operators(path, writes), is, "{path} {writes}");
+        }
+        assert_eq!(PlanPath::of("/api/v1/plans/ab/run"), Some(PlanPath::Run("ab")));
     }
 }

@@ -1,12 +1,13 @@
-//! The HTTP server: GET only, small requests, a bounded number of connections and none for ever.
+//! The HTTP server: GET, and POST of an operator's plans; small requests, a bounded number of connections and none for ever.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::HOST;
+use hyper::header::{CONNECTION, HOST, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -38,7 +39,7 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
@@ -48,19 +49,19 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
         }
         let site = site.clone();
         tokio::spawn(async move {
-            one(site, stream).await;
+            one(site, stream, peer.ip()).await;
             drop(place);
         });
     }
 }
 
 /// However it ends, nobody is to be told.
-async fn one(site: Arc<Site>, stream: TcpStream) {
+async fn one(site: Arc<Site>, stream: TcpStream, peer: IpAddr) {
     let (cut, streams) = (Cut::default(), Arc::new(AtomicBool::new(false)));
     let (of_answers, told) = (cut.clone(), streams.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
         let (site, cut, streams) = (site.clone(), of_answers.clone(), told.clone());
-        async move { Ok::<_, Infallible>(answer(&site, &request, &cut, &streams).await) }
+        async move { Ok::<_, Infallible>(answer(&site, request, peer, &cut, &streams).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -84,28 +85,44 @@ async fn one(site: Arc<Site>, stream: TcpStream) {
     let _ = tokio::time::timeout(LAST_ANSWER_DEADLINE, connection).await;
 }
 
-async fn answer<B>(
+async fn answer(
     site: &Site,
-    request: &Request<B>,
+    request: Request<Incoming>,
+    peer: IpAddr,
     cut: &Cut,
     streams: &AtomicBool,
 ) -> Response<Body> {
-    let (headers, uri) = (request.headers(), request.uri());
+    let (method, headers) = (request.method().clone(), request.headers().clone());
+    let path = request.uri().path();
+    let writes = method == Method::POST;
+    let looks = matches!(method, Method::GET | Method::HEAD);
     let answer = if !site.hosts.admit(headers.get(HOST)) {
         let said = "this broker is not asked by that name; its own are its addresses, localhost, the hosts of its \
                     listeners and those in http.allowed.hosts";
         Answer::error(StatusCode::MISDIRECTED_REQUEST, "bad_request", said)
-    } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        Answer::error(StatusCode::METHOD_NOT_ALLOWED, "bad_request", "only GET is served")
-    } else if *request.method() == Method::GET
-        && let Some(stream) = site.events(uri.path(), headers, cut)
+    } else if (looks || writes) && Site::is_of_operators(path, writes) {
+        site.operate(request, peer).await
+    } else if !looks {
+        let said = "only GET is served here; POST is for /api/v1/plans and /api/v1/plans/{id}/run";
+        Answer::error(StatusCode::METHOD_NOT_ALLOWED, "bad_request", said)
+    } else if method == Method::GET
+        && let Some(stream) = site.events(path, &headers, cut)
     {
         streams.store(stream.status() == StatusCode::OK, Ordering::Release);
         return stream;
     } else {
-        site.get(uri.path(), uri.query().unwrap_or_default()).await
+        site.get(path, request.uri().query().unwrap_or_default()).await
     };
-    answer.response(headers)
+    let mut response = answer.response(&headers);
+    let (status, headers) = (response.status(), response.headers_mut());
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if !looks && (status.is_client_error() || status.is_server_error()) {
+        // What is left of a body that was refused is not waited for.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 #[cfg(test)]
@@ -121,7 +138,7 @@ mod tests {
     fn site() -> Arc<Site> {
         let health = Health::new(ME, 7);
         let metrics = Metrics::new(ME, Detail::Partition, health.clone());
-        Site::new(Hosts::default(), health, metrics)
+        Site::new(Hosts::default(), health, metrics, None)
     }
 
     async fn ask(address: std::net::SocketAddr, request: &str) -> String {
@@ -158,6 +175,14 @@ mod tests {
                 405,
                 "GET",
             ),
+            (
+                "POST /api/v1/plans HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                    .to_owned(),
+                403,
+                "read_only",
+            ),
+            (get("/api/v1/plans/0", "localhost"), 403, "read_only"),
+            (get("/api/v1/plans", "localhost"), 503, "not_ready"),
             ("nonsense\r\n\r\n".to_owned(), 400, ""),
             (get("/../etc/passwd", "localhost"), 404, "not_found"),
             (get("/%2e%2e/%2e%2e/etc/passwd", "localhost"), 404, "not_found"),

@@ -9,9 +9,10 @@ use bytes::Bytes;
 
 use super::api::{Losses, Refusal};
 use super::events::Ring;
-use super::glance::{Groups, Peers, Rates};
+use super::glance::{Groups, Peers, Rates, TopicRates};
 use super::history::IsrHistory;
 use crate::health::Health;
+use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::storage::Storage;
 
@@ -36,6 +37,10 @@ pub struct Parts {
     pub zookeeper_connect: String,
     /// The port of `http.listener`.
     pub http_port: u16,
+    /// What is counted and measured here.
+    pub metrics: Arc<Metrics>,
+    /// No operator's token opens anything.
+    pub read_only: bool,
 }
 
 /// See the module's head.
@@ -48,9 +53,12 @@ pub struct Source {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) zookeeper_connect: String,
     pub(super) http_port: u16,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) read_only: bool,
     pub(super) peers: Peers,
     pub(super) groups: Groups,
     pub(super) rates: Rates,
+    pub(super) topic_rates: TopicRates,
     pub(super) losses: Losses,
     pub(super) isr_history: IsrHistory,
     pub(super) ring: Ring,
@@ -76,6 +84,8 @@ impl Source {
             ledger,
             zookeeper_connect,
             http_port,
+            metrics,
+            read_only,
         } = parts;
         Arc::new(Self {
             node,
@@ -86,9 +96,12 @@ impl Source {
             ledger,
             zookeeper_connect,
             http_port,
+            metrics,
+            read_only,
             peers: Peers::default(),
             groups: Groups::default(),
             rates: Rates::default(),
+            topic_rates: TopicRates::default(),
             losses: Losses::default(),
             isr_history: IsrHistory::default(),
             ring: Ring::default(),

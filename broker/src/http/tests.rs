@@ -23,7 +23,7 @@ use crate::timeline::Timeline;
 const TOPICS: usize = 100;
 const PARTITIONS: i32 = 100;
 
-fn source(node: &Arc<Node>, disk: &Disk) -> Arc<Source> {
+pub(super) fn source(node: &Arc<Node>, disk: &Disk) -> Arc<Source> {
     let health = Health::new(ME, 7);
     Source::new(Parts {
         node: node.clone(),
@@ -34,11 +34,13 @@ fn source(node: &Arc<Node>, disk: &Disk) -> Arc<Source> {
         ledger: Arc::new(Ledger::new(ME, node.journal.clone())),
         zookeeper_connect: "zk:2181".to_owned(),
         http_port: 9292,
+        metrics: Metrics::new(ME, Detail::Partition, Health::new(ME, 7)),
+        read_only: true,
     })
 }
 
 /// The controller tells of [`TOPICS`] topics with [`PARTITIONS`] partitions each, led by `leader`.
-fn tell(node: &Node, leader: i32) {
+pub(super) fn tell(node: &Node, leader: i32) {
     let partition = || {
         let mut partition = Partition {
             assigned_replicas: [1, 2, 3].map(BrokerId).to_vec(),
@@ -47,6 +49,7 @@ fn tell(node: &Node, leader: i32) {
         partition.state.leader = Some(BrokerId(leader));
         partition.state.isr = [1, 2].map(|id| (BrokerId(id), BrokerEpoch(1))).to_vec();
         partition.state.leader_epoch.0 = leader;
+        partition.state.partition_epoch.0 = leader;
         partition
     };
     let topics = (0..TOPICS).map(|n| {
@@ -122,7 +125,7 @@ async fn events_come_as_they_are_allowed_and_a_reader_that_does_not_read_is_cut(
     let address = listener.local_addr().unwrap();
     let health = Health::new(ME, 7);
     let metrics = Metrics::new(ME, Detail::Partition, health.clone());
-    let site = Site::new(Hosts::default(), health, metrics);
+    let site = Site::new(Hosts::default(), health, metrics, None);
     site.registered(source.clone());
     let server = tokio::spawn(serve(site, listener));
     let open = async || {

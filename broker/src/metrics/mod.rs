@@ -9,6 +9,7 @@ mod failovers;
 mod groups;
 mod led;
 mod node;
+mod quantiles;
 mod replicas;
 mod requests;
 mod scrape;

@@ -92,6 +92,11 @@ impl Metrics {
         let _ = self.sources.set(sources);
     }
 
+    /// As [`Sources::flushes`]; `None`: the broker is not registered yet.
+    pub(super) fn flushes(&self) -> Option<(Counts, Counts, (u64, u64))> {
+        self.sources.get().map(Sources::flushes)
+    }
+
     /// The whole answer; `None`: something is broken in it.
     pub async fn scrape(self: &Arc<Self>) -> Option<String> {
         let scrape = self.scrape.clone().lock_owned().await;

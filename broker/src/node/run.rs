@@ -34,7 +34,7 @@ use crate::control::{
 };
 use crate::explain::{Contact, Explainer};
 use crate::health::Health;
-use crate::http::{self, Hosts, PageService, Site};
+use crate::http::{self, Hosts, Operator, PageService, Site};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -76,6 +76,14 @@ pub enum StartError {
     /// ZooKeeper or the cluster refuses.
     #[error("{0}")]
     Cluster(#[from] barnabas_controller::Error),
+    /// The operator's token cannot be used.
+    #[error("http.operator.token.file {file}: {reason}")]
+    Token {
+        /// The file.
+        file: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The operating system gives no threads.
     #[error("cannot start the runtimes: {0}; raise the limit of threads (ulimit -u)")]
     Runtime(std::io::Error),
@@ -135,7 +143,9 @@ async fn life(
     let locked = Locked::lock(&config.log_dirs)?;
     let health = Health::new(config.broker_id, config.storage.reserve_bytes);
     let metrics = Metrics::new(config.broker_id, config.metrics_labels, health.clone());
-    let site = Site::new(Hosts::of(config), health.clone(), metrics.clone());
+    let operator = operator(config)?;
+    let read_only = operator.is_none();
+    let site = Site::new(Hosts::of(config), health.clone(), metrics.clone(), operator);
     tokio::spawn(http::serve(site.clone(), http));
     warn_of_traps(config);
     let access = config.zookeeper_access.open().map_err(StartError::Credentials)?;
@@ -235,6 +245,8 @@ async fn life(
         ledger: ledger.clone(),
         zookeeper_connect: config.zookeeper_connect.to_string(),
         http_port: config.http_listener.port,
+        metrics: metrics.clone(),
+        read_only,
     });
     let page = PageService::server(&source);
     site.registered(source);
@@ -357,6 +369,13 @@ fn zookeeper(config: &BrokerConfig, locked: &Locked) -> Config {
         rebalance: config.rebalance,
         suspicion: config.suspicion,
     }
+}
+
+/// Who may change the cluster through the page; `None`: nobody.
+fn operator(config: &BrokerConfig) -> Result<Option<Operator>, StartError> {
+    let Some(file) = &config.http_operator_token_file else { return Ok(None) };
+    let refused = |reason| StartError::Token { file: file.display().to_string(), reason };
+    Operator::of(file).map(Some).map_err(refused)
 }
 
 fn options(config: &BrokerConfig) -> Options {

@@ -229,6 +229,20 @@ impl Hosted {
         (inner.log.size_bytes(), lag.max(0))
     }
 
+    /// When the record at `offset`, or the first after it, was written, ms of Unix time, by the timestamp of its batch's first record.
+    /// `None`: it does not lead, has no such record, something holds its lock, or the disk does not tell. Index lookups; no batch is
+    /// opened.
+    pub fn written_at(&self, offset: Offset) -> Option<i64> {
+        let inner = self.try_lock().ok()?;
+        let view = inner.replica.consumer_view(None).ok()?;
+        if offset >= view.high_watermark {
+            return None;
+        }
+        // A disk that fails is noticed by those who read and write there.
+        let found = inner.log.offset_for_timestamp(0, offset.max(view.log_start)).ok()??;
+        Some(found.first_timestamp())
+    }
+
     /// What is remembered of idempotent producers: by producer id, the batches of each oldest first.
     ///
     /// # Errors

@@ -203,13 +203,11 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::DrainResponse>, Status> {
         let v1::SetBrokerDrainingRequest { broker_id, draining, forwarded } = request.into_inner();
         let (broker, me) = (BrokerId(broker_id), self.view.me());
-        let answer = if broker == me {
-            self.anywhere.set_draining(draining).await
-        } else if forwarded {
+        let answer = if forwarded && broker != me {
             let text = format!("this is broker {me}, not broker {broker}");
             Err(Condition::InvalidRequest(text))
         } else {
-            self.anywhere.set_draining_of(broker, draining).await
+            self.anywhere.set_broker_draining(broker, draining).await
         };
         Ok(Response::new(draining::write_progress(answer)))
     }

@@ -355,11 +355,27 @@ impl ControllerClient {
         draining::read_progress(self.called(client.drain(request)).await?)
     }
 
+    /// Drains or undrains a broker, this one or another, on behalf of an operator.
+    ///
+    /// # Errors
+    /// [`Condition::InvalidRequest`] if it is not registered; as [`Self::mark_draining`] and [`Self::drain`]; what another broker
+    /// says, or [`Condition::UnknownOutcome`] if it does not answer. The same again does no harm.
+    pub async fn set_broker_draining(
+        &self,
+        broker: BrokerId,
+        draining: bool,
+    ) -> Result<DrainProgress, Condition> {
+        if broker == self.view.me() {
+            return self.set_draining(draining).await;
+        }
+        self.set_draining_of(broker, draining).await
+    }
+
     /// Drains or undrains this broker on behalf of an operator: marks the registration, then tells the controller.
     ///
     /// # Errors
     /// As [`Self::mark_draining`] and [`Self::drain`]. The mark may stand all the same; the same again does no harm.
-    pub(super) async fn set_draining(&self, draining: bool) -> Result<DrainProgress, Condition> {
+    async fn set_draining(&self, draining: bool) -> Result<DrainProgress, Condition> {
         let deadline = Instant::now() + ELECTION_PATIENCE;
         loop {
             let answer = match self.mark_draining(draining).await {
@@ -381,7 +397,7 @@ impl ControllerClient {
     /// # Errors
     /// [`Condition::InvalidRequest`] if it is not registered, [`Condition::UnknownOutcome`] if it does not answer; what it
     /// says.
-    pub(super) async fn set_draining_of(
+    async fn set_draining_of(
         &self,
         broker: BrokerId,
         draining: bool,
@@ -405,7 +421,7 @@ impl ControllerClient {
     ///
     /// # Errors
     /// It is not registered; [`Condition::NoController`] or [`Condition::UnknownOutcome`].
-    pub(super) async fn can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
+    pub async fn can_stop(&self, broker: BrokerId) -> Result<StopVerdict, Condition> {
         let deadline = Instant::now() + ELECTION_PATIENCE;
         loop {
             let answer = if self.local.epoch().is_some() {

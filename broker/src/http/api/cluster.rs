@@ -54,7 +54,7 @@ pub(in crate::http) async fn cluster(source: &Source) -> Result<Value, Refusal> 
         "served_by": node.me.0,
         "version": env!("CARGO_PKG_VERSION"),
         "now_ms": unix_now,
-        "read_only": true,
+        "read_only": source.read_only,
         "controller": {
             "id": controller.map_or(-1, |(id, _)| id.0),
             "epoch": controller.or(image.controller).map_or(0, |(_, epoch)| epoch.0),
@@ -63,7 +63,7 @@ pub(in crate::http) async fn cluster(source: &Source) -> Result<Value, Refusal> 
         },
         "zookeeper": {
             "session_state": session,
-            "round_trip_ms_p99": null,
+            "round_trip_ms_p99": source.metrics.zookeeper_ms_p99(),
             "session_timeout_ms": node.options.session_timeout_ms,
             "connect": source.zookeeper_connect,
         },

@@ -8,6 +8,7 @@ use super::super::glance::GroupTold;
 use super::super::source::Source;
 use super::exact;
 use super::refusal::Refusal;
+use crate::clock::unix_ms;
 use crate::http::glance::{Group, lag};
 
 /// Groups in one answer.
@@ -56,7 +57,7 @@ fn told(group: &Group) -> Value {
         "members": group.told.members,
         "topics": group.topics(),
         "lag_records": group.lag(),
-        "lag_ms": null,
+        "lag_ms": group.lag_ms(unix_ms()),
         "lag_trend": group.trend,
         "partitions_without_owner": unowned(&group.told),
     })

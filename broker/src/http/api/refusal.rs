@@ -45,6 +45,47 @@ impl Refusal {
         Self { retry: true, ..refusal }
     }
 
+    /// Nobody changes anything through this port.
+    pub(in crate::http) fn read_only() -> Self {
+        let said = "this broker has no operator token (http.operator.token.file): nothing can be changed through this port";
+        Self::new(StatusCode::FORBIDDEN, "read_only", said)
+    }
+
+    /// Not from there.
+    pub(in crate::http) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// The token is missing or wrong.
+    pub(in crate::http) fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    /// The cluster has moved on, or the plan was run.
+    pub(in crate::http) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", message)
+    }
+
+    /// The body is of another kind.
+    pub(in crate::http) fn media_type(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_request", message)
+    }
+
+    /// The body is too large.
+    pub(in crate::http) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_request", message)
+    }
+
+    /// The body does not come.
+    pub(in crate::http) fn too_slow(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "bad_request", message)
+    }
+
+    #[cfg(test)]
+    pub(in crate::http) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// As it goes out.
     pub(in crate::http) fn answer(&self) -> Answer {
         let mut error = json!({ "code": self.code, "message": self.message });

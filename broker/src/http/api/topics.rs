@@ -1,28 +1,42 @@
 //! `topics`: which topics suffer, and what each survives.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use barnabas_types::durability::{Fault, survives};
 use barnabas_types::{
-    Acks, CleanupPolicy, ClusterImage, FlushMode, Standings, TopicConfig, TopicImage, TopicName,
+    Acks, BrokerId, CleanupPolicy, ClusterImage, FlushMode, Standings, TopicConfig, TopicImage,
+    TopicName,
 };
 use serde_json::{Value, json};
 
+use super::super::glance::Told;
 use super::super::source::Source;
 use super::refusal::Refusal;
 use crate::node::Node;
 
+/// A broker's word on what it carries that is older says nothing of now.
+const TOLD_FOR_MS: u64 = 10_000;
+
 /// `{"topics": [...]}`.
 pub(super) async fn topics(source: &Source) -> Result<Value, Refusal> {
-    let node = source.node.clone();
+    let (node, brokers) = (source.node.clone(), source.peers.brokers(source).await);
     let told = tokio::task::spawn_blocking(move || {
         let image = node.view.image();
-        let topics = image.topics.iter();
-        topics.map(|(name, topic)| one(&node, &image, name, topic)).collect::<Vec<_>>()
+        let one =
+            |(name, topic)| one(&node, &image, name, topic, bytes_in_per_s(name, topic, &brokers));
+        image.topics.iter().map(one).collect::<Vec<_>>()
     });
     let topics = told.await.map_err(|error| Refusal::not_ready(error.to_string()))?;
     Ok(json!({ "topics": topics }))
 }
 
-fn one(node: &Node, image: &ClusterImage, name: &TopicName, topic: &TopicImage) -> Value {
+fn one(
+    node: &Node,
+    image: &ClusterImage,
+    name: &TopicName,
+    topic: &TopicImage,
+    bytes_in: Option<u64>,
+) -> Value {
     let counts = Standings::of_topic(image, name, topic);
     let meant = topic.partitions.values().map(|p| p.assignment().original().len());
     let replication_factor = meant.min().unwrap_or(0);
@@ -41,7 +55,7 @@ fn one(node: &Node, image: &ClusterImage, name: &TopicName, topic: &TopicImage) 
         "flush_mode": if topic.config.flush_mode == FlushMode::Sync { "sync" } else { "async" },
         "cleanup_policy": policy,
         "bytes": bytes(node, name, topic),
-        "bytes_in_per_s": null,
+        "bytes_in_per_s": bytes_in,
         "offline_partitions": counts.offline,
         "under_min_isr_partitions": counts.under_min_isr,
         "under_replicated_partitions": counts.under_replicated,
@@ -55,6 +69,23 @@ fn bytes(node: &Node, name: &TopicName, topic: &TopicImage) -> Option<u64> {
     let own =
         |index: &i32| Some(node.partitions.get(name.as_str(), *index)?.figures(now)?.size_bytes);
     topic.partitions.keys().map(own).sum()
+}
+
+/// What producers send to its leaders, as these tell; null if one of them does not, or has for too long not.
+fn bytes_in_per_s(
+    name: &TopicName,
+    topic: &TopicImage,
+    brokers: &BTreeMap<BrokerId, Told>,
+) -> Option<u64> {
+    let leaders = topic.partitions.values().filter_map(|partition| partition.state.leader);
+    let leaders: BTreeSet<BrokerId> = leaders.collect();
+    let of = |id: &BrokerId| {
+        let told = brokers.get(id).filter(|told| told.age_ms() < TOLD_FOR_MS)?;
+        let rates = told.said.get("topics_in_per_s")?.as_object()?;
+        // Who tells of others has nothing to tell of this one.
+        rates.get(name.as_str()).map_or(Some(0), Value::as_u64)
+    };
+    leaders.iter().map(of).sum()
 }
 
 /// From the loss table.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use barnabas_proto::v1;
 use barnabas_types::{BrokerId, TopicName, TopicPartition};
 
 use super::super::source::Source;
@@ -23,6 +24,8 @@ pub(in crate::http) struct Group {
     pub(in crate::http) told: GroupTold,
     /// Ends of the logs, by what is committed; `None`: nobody told.
     pub(in crate::http) ends: Vec<Option<i64>>,
+    /// When the first record that is not read was written, by what is committed, ms of Unix time; `None`: all is read, or nobody told.
+    pub(in crate::http) written: Vec<Option<i64>>,
     /// growing, shrinking or steady; `None`: not known yet.
     pub(in crate::http) trend: Option<&'static str>,
 }
@@ -31,6 +34,16 @@ impl Group {
     /// Records that are committed and not read yet; `None`: not all are known.
     pub(in crate::http) fn lag(&self) -> Option<i64> {
         self.told.offsets.iter().zip(&self.ends).map(|(at, end)| lag(at, *end)).sum()
+    }
+
+    /// How long the oldest record that is not read has been there at `now_ms`, by its own timestamp; 0: all is read; `None`: not known.
+    pub(in crate::http) fn lag_ms(&self, now_ms: i64) -> Option<i64> {
+        let offsets = self.told.offsets.iter().zip(&self.ends).zip(&self.written);
+        let ages = offsets.map(|((at, end), written)| match lag(at, *end)? {
+            0 => Some(0),
+            _ => Some(now_ms.saturating_sub((*written)?).max(0)),
+        });
+        ages.collect::<Option<Vec<i64>>>().map(|ages| ages.into_iter().max().unwrap_or(0))
     }
 
     /// The topics that it reads.
@@ -55,7 +68,12 @@ pub(in crate::http) struct Groups {
 struct State {
     last: Option<(Instant, Arc<Known>)>,
     trends: HashMap<String, Trend>,
+    /// What does not change: when the record at an offset was written.
+    written: HashMap<Place, i64>,
 }
+
+/// Topic, partition, offset.
+type Place = (String, i32, i64);
 
 /// All groups.
 #[derive(Debug, Default)]
@@ -106,13 +124,20 @@ impl Groups {
         }
         let (told, complete) = source.peers.groups(source).await;
         let ends = ends(source, &told).await;
+        let mut written = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut state.written)
+        };
+        written_at(source, &told, &ends, &mut written).await;
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = BTreeMap::new();
         for (coordinator, told) in told {
             let of = told.offsets.iter().map(|o| ends.get(&(o.topic.clone(), o.partition)));
             let ends = of.map(|end| end.copied()).collect();
-            let mut group = Group { coordinator, told, ends, trend: None };
+            let place = |o: &CommittedOffset| (o.topic.clone(), o.partition, o.offset);
+            let of = told.offsets.iter().map(|o| written.get(&place(o)).copied()).collect();
+            let mut group = Group { coordinator, told, ends, written: of, trend: None };
             if let Some(lag) = group.lag().filter(|_| state.trends.len() < TRENDS_MAX) {
                 let first = (now, lag);
                 let trend = state.trends.entry(group.told.name.clone());
@@ -124,6 +149,7 @@ impl Groups {
         state.trends.retain(|name, _| groups.contains_key(name));
         let known = Arc::new(Known { groups, complete });
         state.last = Some((now, known.clone()));
+        state.written = written;
         known
     }
 }
@@ -147,6 +173,38 @@ async fn ends(source: &Source, told: &[(BrokerId, GroupTold)]) -> HashMap<(Strin
     ends.collect()
 }
 
+/// Asks when the first record after each commit was written, where that is not known and there is one; forgets what no commit stands at.
+async fn written_at(
+    source: &Source,
+    told: &[(BrokerId, GroupTold)],
+    ends: &HashMap<(String, i32), i64>,
+    known: &mut HashMap<Place, i64>,
+) {
+    let image = source.node.view.image();
+    let mut wanted: BTreeMap<BrokerId, Vec<v1::RecordAt>> = BTreeMap::new();
+    let mut kept = HashMap::new();
+    for offset in told.iter().flat_map(|(_, group)| &group.offsets) {
+        let end = ends.get(&(offset.topic.clone(), offset.partition));
+        if end.is_none_or(|end| *end <= offset.offset) {
+            continue;
+        }
+        let place = (offset.topic.clone(), offset.partition, offset.offset);
+        if let Some(at_ms) = known.get(&place) {
+            kept.insert(place, *at_ms);
+            continue;
+        }
+        let Ok(topic) = TopicName::new(&offset.topic) else { continue };
+        let partition = image.topics.get(&topic).and_then(|t| t.partitions.get(&offset.partition));
+        if let Some(leader) = partition.and_then(|partition| partition.state.leader) {
+            let (topic, partition, offset) = place;
+            wanted.entry(leader).or_default().push(v1::RecordAt { topic, partition, offset });
+        }
+    }
+    let found = source.peers.written(source, wanted).await.into_iter();
+    kept.extend(found.map(|(at, at_ms)| ((at.topic, at.partition, at.offset), at_ms)));
+    *known = kept;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,10 +214,17 @@ mod tests {
         let at = |partition, offset| CommittedOffset { topic: "t".into(), partition, offset };
         let told = GroupTold { offsets: vec![at(0, 5), at(1, 9)], ..GroupTold::default() };
         let coordinator = BrokerId(1);
-        let mut group = Group { coordinator, told, ends: vec![Some(8), Some(7)], trend: None };
+        let (ends, written) = (vec![Some(8), Some(7)], vec![Some(1_000), None]);
+        let mut group = Group { coordinator, told, ends, written, trend: None };
         assert_eq!(group.lag(), Some(3), "what is committed beyond the end is no lag");
+        assert_eq!(group.lag_ms(1_700), Some(700));
+        assert_eq!(group.lag_ms(900), Some(0), "clocks differ");
+        group.written[0] = None;
+        assert_eq!(group.lag_ms(1_700), None);
+        group.ends[0] = Some(5);
+        assert_eq!(group.lag_ms(1_700), Some(0), "all is read");
         group.ends[1] = None;
-        assert_eq!(group.lag(), None);
+        assert_eq!((group.lag(), group.lag_ms(1_700)), (None, None));
     }
 
     #[test]

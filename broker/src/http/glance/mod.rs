@@ -10,5 +10,5 @@ mod service;
 pub(super) use groups::{Group, Groups, lag};
 pub(super) use own::GroupTold;
 pub(super) use peers::{Peers, Told};
-pub(super) use rates::Rates;
+pub(super) use rates::{Rates, TopicRates};
 pub use service::PageService;

@@ -1,9 +1,11 @@
 //! What this broker tells of itself: figures, where its replicas stand, the groups that it coordinates. From memory.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use barnabas_proto::v1;
 use barnabas_replica::{FollowerPosition, Role};
-use barnabas_types::Now;
+use barnabas_types::{Now, Offset};
 use bytes::{Buf, Bytes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,7 +46,10 @@ pub(super) fn broker(source: &Source) -> Value {
     let carried = node.partitions.carried(|_| true);
     let mut all = carried.others;
     carried.topics.values().for_each(|of_topic| all += *of_topic);
-    let rates = source.rates.note(Instant::now(), (all.bytes_in, all.bytes_out));
+    let now = Instant::now();
+    let rates = source.rates.note(now, (all.bytes_in, all.bytes_out));
+    let by_topic = carried.topics.into_iter().map(|(name, of_topic)| (name, of_topic.bytes_in));
+    let by_topic = source.topic_rates.note(now, by_topic.collect());
     let found: Vec<_> =
         node.partitions.all().iter().filter_map(|hosted| hosted.figures(node.now())).collect();
     json!({
@@ -56,6 +61,8 @@ pub(super) fn broker(source: &Source) -> Value {
         // Of the follower that is the farthest behind what this broker has as a leader.
         "follower_lag_records_max": found.iter().filter_map(Figures::farthest_lag).max(),
         "unflushed_bytes": found.iter().map(|one| one.unflushed_bytes).sum::<u64>(),
+        "flush_ms_p99": source.metrics.flush_ms_p99(),
+        "topics_in_per_s": by_topic,
         "bytes_in_per_s": rates.map(|(into, _)| into),
         "bytes_out_per_s": rates.map(|(_, out)| out),
         "recovery_percent": if settled { None } else { percent },
@@ -99,6 +106,23 @@ pub(in crate::http) fn replica(node: &Node, topic: &str, partition: i32) -> Valu
         "bytes": found.size_bytes,
         "followers": found.followers.iter().map(follower).collect::<Vec<_>>(),
     })
+}
+
+/// When records of partitions that this broker leads were written, ms of Unix time; -1: not known. On a thread that may wait for a disk.
+pub(super) async fn written(
+    node: &Arc<Node>,
+    asked: impl IntoIterator<Item = v1::RecordAt>,
+) -> Vec<i64> {
+    let (node, asked): (_, Vec<v1::RecordAt>) = (node.clone(), asked.into_iter().collect());
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let of = move |at: &v1::RecordAt| {
+        let hosted = node.partitions.get(&at.topic, at.partition)?;
+        hosted.written_at(Offset(at.offset)).filter(|at_ms| *at_ms >= 0)
+    };
+    let told = move || asked.iter().map(|at| of(at).unwrap_or(-1)).collect();
+    tokio::task::spawn_blocking(told).await.unwrap_or_default()
 }
 
 /// A group as its coordinator tells it.

@@ -163,7 +163,7 @@ impl Peers {
                     partition: at.partition,
                 };
                 let partitions = part.iter().map(of).collect();
-                let request = v1::GlanceRequest { partitions, groups: false };
+                let request = v1::GlanceRequest { partitions, ..Default::default() };
                 asking.spawn(async move { (id, part, ask(client, request).await) });
             }
         }
@@ -192,7 +192,7 @@ impl Peers {
                 all = false;
                 continue;
             };
-            let (id, request) = (*id, v1::GlanceRequest { partitions: Vec::new(), groups: true });
+            let (id, request) = (*id, v1::GlanceRequest { groups: true, ..Default::default() });
             asking.spawn(async move { (id, ask(client, request).await) });
         }
         let own = own::groups(&source.node).await;
@@ -209,6 +209,33 @@ impl Peers {
             }
         }
         (told, all)
+    }
+
+    /// When records were written, each asked of the broker that leads its partition. What nobody tells is absent.
+    pub(super) async fn written(
+        &self,
+        source: &Source,
+        wanted: BTreeMap<BrokerId, Vec<v1::RecordAt>>,
+    ) -> Vec<(v1::RecordAt, i64)> {
+        let (mut asking, mut found) = (JoinSet::new(), Vec::new());
+        for (id, mut records) in wanted {
+            // The others come with the next look.
+            records.truncate(PARTITIONS_MAX);
+            if id == source.node.me {
+                let told = own::written(&source.node, records.iter().cloned()).await;
+                found.extend(records.into_iter().zip(told));
+                continue;
+            }
+            let Some(client) = self.client(source, id) else { continue };
+            let request = v1::GlanceRequest { written: records.clone(), ..Default::default() };
+            asking.spawn(async move { (records, ask(client, request).await) });
+        }
+        while let Some(asked) = asking.join_next().await {
+            let Ok((records, Some(answer))) = asked else { continue };
+            found.extend(records.into_iter().zip(answer.written));
+        }
+        found.retain(|(_, at_ms)| *at_ms >= 0);
+        found
     }
 
     /// To a broker, if it is known where it is.

@@ -41,7 +41,7 @@ impl Page for PageService {
             return Err(Status::resource_exhausted("too many such questions at once: ask again"));
         };
         let source = self.source.upgrade().ok_or_else(|| Status::unavailable("stopping"))?;
-        let v1::GlanceRequest { partitions, groups } = request.into_inner();
+        let v1::GlanceRequest { partitions, groups, written } = request.into_inner();
         let asked = partitions.iter().take(PARTITIONS_MAX);
         let replicas = asked.map(|at| own::replica(&source.node, &at.topic, at.partition));
         let replicas = Value::Array(replicas.collect()).to_string();
@@ -49,7 +49,8 @@ impl Page for PageService {
             true => serde_json::to_string(&own::groups(&source.node).await).unwrap_or_default(),
             false => String::new(),
         };
+        let written = own::written(&source.node, written.into_iter().take(PARTITIONS_MAX)).await;
         let broker = own::broker(&source).to_string();
-        Ok(Response::new(v1::GlanceResponse { broker, replicas, groups }))
+        Ok(Response::new(v1::GlanceResponse { broker, replicas, groups, written }))
     }
 }
