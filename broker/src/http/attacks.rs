@@ -128,7 +128,7 @@ async fn a_plan_is_previewed_without_changing_anything_and_void_once_the_cluster
     let looked = port.raw(look.as_bytes()).await.body();
     assert_eq!((&looked["state"], &looked["progress"]["done"]), (&"previewed".into(), &0.into()));
     // Somebody else elects meanwhile.
-    tell(&port.node, 1);
+    tell(&port.node, 3);
     let run = port.operate(&format!("/api/v1/plans/{id}/run"), "{}").await;
     assert_eq!(run.status, 409, "{}", run.text);
     assert!(run.text.contains("partition epoch"), "{}", run.text);

@@ -1,4 +1,4 @@
-//! Quantiles of the last one to two minutes, for the operator's page.
+//! Quantiles of the last one to two minutes, for the operator's page; where nothing came in those, of all since the start.
 
 use barnabas_metrics::Counts;
 
@@ -14,13 +14,18 @@ impl Metrics {
     #[must_use]
     pub fn flush_ms_p99(&self) -> Option<f64> {
         let (took, ..) = self.flushes()?;
-        quantile_ms(&self.recent(FLUSHES, &took))
+        self.lately(FLUSHES, &took)
     }
 
     /// The same of ZooKeeper's answers to this broker.
     #[must_use]
     pub fn zookeeper_ms_p99(&self) -> Option<f64> {
-        quantile_ms(&self.recent(ZOOKEEPER, &self.zookeeper.requests()))
+        self.lately(ZOOKEEPER, &self.zookeeper.requests())
+    }
+
+    /// A quiet cluster writes nothing to ZooKeeper for hours: what it took last is then the best that is known.
+    fn lately(&self, name: &str, now: &Counts) -> Option<f64> {
+        quantile_ms(&self.recent(name, now)).or_else(|| quantile_ms(now))
     }
 }
 

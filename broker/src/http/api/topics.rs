@@ -12,18 +12,15 @@ use serde_json::{Value, json};
 use super::super::glance::Told;
 use super::super::source::Source;
 use super::refusal::Refusal;
-use crate::node::Node;
 
 /// A broker's word on what it carries that is older says nothing of now.
 const TOLD_FOR_MS: u64 = 10_000;
 
 /// `{"topics": [...]}`.
 pub(super) async fn topics(source: &Source) -> Result<Value, Refusal> {
-    let (node, brokers) = (source.node.clone(), source.peers.brokers(source).await);
+    let (image, brokers) = (source.node.view.image(), source.peers.brokers(source).await);
     let told = tokio::task::spawn_blocking(move || {
-        let image = node.view.image();
-        let one =
-            |(name, topic)| one(&node, &image, name, topic, bytes_in_per_s(name, topic, &brokers));
+        let one = |(name, topic)| one(&image, name, topic, &brokers);
         image.topics.iter().map(one).collect::<Vec<_>>()
     });
     let topics = told.await.map_err(|error| Refusal::not_ready(error.to_string()))?;
@@ -31,11 +28,10 @@ pub(super) async fn topics(source: &Source) -> Result<Value, Refusal> {
 }
 
 fn one(
-    node: &Node,
     image: &ClusterImage,
     name: &TopicName,
     topic: &TopicImage,
-    bytes_in: Option<u64>,
+    brokers: &BTreeMap<BrokerId, Told>,
 ) -> Value {
     let counts = Standings::of_topic(image, name, topic);
     let meant = topic.partitions.values().map(|p| p.assignment().original().len());
@@ -54,8 +50,8 @@ fn one(
         "min_insync_replicas": topic.config.min_insync_replicas,
         "flush_mode": if topic.config.flush_mode == FlushMode::Sync { "sync" } else { "async" },
         "cleanup_policy": policy,
-        "bytes": bytes(node, name, topic),
-        "bytes_in_per_s": bytes_in,
+        "bytes": told(topic, brokers, bytes(name)),
+        "bytes_in_per_s": told(topic, brokers, bytes_in_per_s(name)),
         "offline_partitions": counts.offline,
         "under_min_isr_partitions": counts.under_min_isr,
         "under_replicated_partitions": counts.under_replicated,
@@ -63,29 +59,29 @@ fn one(
     })
 }
 
-/// Bytes of one replica of each partition, those of this broker; null if it does not have one of each.
-fn bytes(node: &Node, name: &TopicName, topic: &TopicImage) -> Option<u64> {
-    let now = node.now();
-    let own =
-        |index: &i32| Some(node.partitions.get(name.as_str(), *index)?.figures(now)?.size_bytes);
-    topic.partitions.keys().map(own).sum()
-}
-
-/// What producers send to its leaders, as these tell; null if one of them does not, or has for too long not.
-fn bytes_in_per_s(
-    name: &TopicName,
+/// What the leaders of a topic tell of it, together; null if one of them does not tell, or has for too long not.
+fn told(
     topic: &TopicImage,
     brokers: &BTreeMap<BrokerId, Told>,
+    one: impl Fn(&Told) -> Option<u64>,
 ) -> Option<u64> {
     let leaders = topic.partitions.values().filter_map(|partition| partition.state.leader);
     let leaders: BTreeSet<BrokerId> = leaders.collect();
-    let of = |id: &BrokerId| {
-        let told = brokers.get(id).filter(|told| told.age_ms() < TOLD_FOR_MS)?;
-        let rates = told.said.get("topics_in_per_s")?.as_object()?;
-        // Who tells of others has nothing to tell of this one.
-        rates.get(name.as_str()).map_or(Some(0), Value::as_u64)
-    };
+    let of = |id: &BrokerId| one(brokers.get(id).filter(|told| told.age_ms() < TOLD_FOR_MS)?);
     leaders.iter().map(of).sum()
+}
+
+/// Bytes a second that producers send to a broker for a topic. Who tells of others has nothing to tell of this one.
+fn bytes_in_per_s(name: &TopicName) -> impl Fn(&Told) -> Option<u64> {
+    |told| {
+        let rates = told.said.get("topics_in_per_s")?.as_object()?;
+        rates.get(name.as_str()).map_or(Some(0), Value::as_u64)
+    }
+}
+
+/// Bytes of the partitions of a topic that a broker leads: those of one replica of each.
+fn bytes(name: &TopicName) -> impl Fn(&Told) -> Option<u64> {
+    |told| told.said.get("topics_led_bytes")?.get(name.as_str())?.as_u64()
 }
 
 /// From the loss table.
@@ -111,7 +107,32 @@ fn durability(config: &TopicConfig, replication_factor: usize) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use barnabas_types::Partition;
+
     use super::*;
+
+    #[test]
+    fn a_figure_of_a_topic_is_known_if_every_leader_tells_of_it() {
+        let name = TopicName::new("t").unwrap();
+        let led = |leader: i32| {
+            let mut partition = Partition::default();
+            partition.state.leader = Some(BrokerId(leader));
+            partition
+        };
+        let partitions = [(0, led(1)), (1, led(2)), (2, led(1)), (3, Partition::default())];
+        let topic = TopicImage { partitions: partitions.into(), ..TopicImage::default() };
+        let says = |said| Told::now(said);
+        let rate = |brokers: &BTreeMap<_, _>| told(&topic, brokers, bytes_in_per_s(&name));
+        let size = |brokers: &BTreeMap<_, _>| told(&topic, brokers, bytes(&name));
+        let one = json!({ "topics_in_per_s": { "t": 7 }, "topics_led_bytes": { "t": 100 } });
+        let mut brokers = BTreeMap::from([(BrokerId(1), says(one))]);
+        assert_eq!((rate(&brokers), size(&brokers)), (None, None), "one has not told");
+        brokers.insert(BrokerId(2), says(json!({ "state": "registered" })));
+        assert_eq!((rate(&brokers), size(&brokers)), (None, None), "an earlier version");
+        let two = json!({ "topics_in_per_s": { "other": 1 }, "topics_led_bytes": { "t": 11 } });
+        brokers.insert(BrokerId(2), says(two));
+        assert_eq!((rate(&brokers), size(&brokers)), (Some(7), Some(111)));
+    }
 
     #[test]
     fn what_a_topic_survives_is_said_in_words() {

@@ -1,5 +1,6 @@
 //! What this broker tells of itself: figures, where its replicas stand, the groups that it coordinates. From memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::source::Source;
+use super::rates::TOPICS_TOLD_MAX;
 use crate::node::Node;
-use crate::partition::Figures;
 use crate::storage::Directory;
 
 /// Groups that one broker tells of.
@@ -50,8 +51,15 @@ pub(super) fn broker(source: &Source) -> Value {
     let rates = source.rates.note(now, (all.bytes_in, all.bytes_out));
     let by_topic = carried.topics.into_iter().map(|(name, of_topic)| (name, of_topic.bytes_in));
     let by_topic = source.topic_rates.note(now, by_topic.collect());
-    let found: Vec<_> =
-        node.partitions.all().iter().filter_map(|hosted| hosted.figures(node.now())).collect();
+    let all: Vec<_> = node.partitions.all();
+    let found: Vec<_> = all
+        .iter()
+        .filter_map(|hosted| Some((&hosted.topic_partition, hosted.figures(node.now())?)))
+        .collect();
+    let mut led: BTreeMap<&str, u64> = BTreeMap::new();
+    for (at, figures) in found.iter().filter(|(_, figures)| figures.leads()) {
+        *led.entry(at.topic.as_str()).or_default() += figures.size_bytes;
+    }
     json!({
         "state": state,
         "http_port": source.http_port,
@@ -59,10 +67,11 @@ pub(super) fn broker(source: &Source) -> Value {
         "zookeeper_session": session,
         "disk_used_percent": node.directories.iter().filter_map(|d| used_percent(d)).max(),
         // Of the follower that is the farthest behind what this broker has as a leader.
-        "follower_lag_records_max": found.iter().filter_map(Figures::farthest_lag).max(),
-        "unflushed_bytes": found.iter().map(|one| one.unflushed_bytes).sum::<u64>(),
+        "follower_lag_records_max": found.iter().filter_map(|(_, one)| one.farthest_lag()).max(),
+        "unflushed_bytes": found.iter().map(|(_, one)| one.unflushed_bytes).sum::<u64>(),
         "flush_ms_p99": source.metrics.flush_ms_p99(),
         "topics_in_per_s": by_topic,
+        "topics_led_bytes": Some(led).filter(|led| led.len() <= TOPICS_TOLD_MAX),
         "bytes_in_per_s": rates.map(|(into, _)| into),
         "bytes_out_per_s": rates.map(|(_, out)| out),
         "recovery_percent": if settled { None } else { percent },

@@ -36,7 +36,7 @@ pub(in crate::http) struct Told {
 }
 
 impl Told {
-    fn now(said: Value) -> Self {
+    pub(in crate::http) fn now(said: Value) -> Self {
         Self { at: Instant::now(), said }
     }
 

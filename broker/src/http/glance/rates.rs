@@ -40,8 +40,8 @@ impl Rates {
     }
 }
 
-/// Topics of which a rate is told: of more, nobody knows of which.
-const TOPICS_TOLD_MAX: usize = 2_000;
+/// Topics of which a broker tells something: if there are more it tells of none, for whoever reads it could not know of which.
+pub(super) const TOPICS_TOLD_MAX: usize = 2_000;
 
 /// Bytes a second that producers send to this broker, by topic.
 #[derive(Debug, Default)]

@@ -2,7 +2,9 @@
 // Nothing is run that was not shown. The token stays in this tab (sessionStorage) and goes into one header, never into an address.
 "use strict";
 window.operatorOf = (ui) => {
-  const { h, icon, num, bytes, dur, plural, setText, cap, command, say, changed } = ui;
+  const { h, icon, num, bytes, dur, plural, setText, command, say, changed } = ui;
+  // A sentence begins large, but names of settings and partitions stay as they are.
+  const cap = (s) => !s || /^[a-z]+[\s,]/.test(s) ? ui.cap(s) : s + (/[.!?]$/.test(s) ? "" : ".");
   const KEY = "barnabas-operator-token";
   const POLL_MS = 1000;
   let token = null;

@@ -111,7 +111,7 @@ impl MadeFor {
             return Some(match (was, is) {
                 (_, None) => format!("{at} is gone, or elsewhere"),
                 (Some(was), Some(is)) if was.incarnation != is.incarnation => {
-                    format!("{} was deleted and created again", at.topic)
+                    format!("topic {} was deleted and created again", at.topic)
                 }
                 (Some(was), Some(is)) if was.epoch != is.epoch => format!(
                     "{at} is at partition epoch {} now; the plan was made for {}",
