@@ -97,7 +97,7 @@ class Operating:
         self.browser.run(FILL, {"token": TOKEN})
         self.click("Use")
         until("the page operates", lambda: self.browser.run(visible) > 0)
-        for width in (1024, 1180):
+        for width in (800, 1024, 1180):
             self.browser.size(width, 800)
             time.sleep(0.2)  # the layout of the other width
             self.page.check(f"operate-header-{width}")

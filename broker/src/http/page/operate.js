@@ -85,7 +85,7 @@ window.operatorOf = (ui) => {
     const risks = p.risks.length ? h("ul", { class: "risks" }, p.risks.map((r) => h("li", {}, icon(r.severity), h("span", {}, cap(r.text))))) : h("p", { class: "muted" }, "None that are known.");
     sight(title,
       h("p", { class: "muted" }, "Nothing has been changed yet. Run does exactly this, unless the cluster changes before."),
-      h("dl", { class: "kv" }, figure("Leaders that move", num(p.moves_leaders)), figure("Copied between brokers", p.copies_bytes === 0 ? "nothing" : p.copies_bytes == null ? "not known" : bytes(p.copies_bytes)), p.copies_bytes === 0 ? null : figure("Takes about", p.eta_ms == null ? "not known" : dur(p.eta_ms))),
+      h("dl", { class: "kv" }, figure("Leaders that move", num(p.moves_leaders)), figure("Copied between brokers", p.copies_bytes === 0 ? "nothing" : p.copies_bytes == null ? "not known" : bytes(p.copies_bytes)), p.copies_bytes === 0 ? null : figure("Takes about", p.eta_ms == null ? "not known" : p.eta_ms < 1000 ? "less than 1 s" : dur(p.eta_ms))),
       part("What happens", steps, more(p.steps_total, p.steps.length)),
       part("Risks", risks, more(p.risks_total, p.risks.length)),
       part("The same on the command line", command({ command: p.command, cost: null })),

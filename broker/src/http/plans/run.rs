@@ -81,13 +81,12 @@ async fn act(node: &Node, act: &Act) -> Result<Vec<Value>, Condition> {
         }
         Act::SetDraining(id, draining) => {
             let progress = controller.set_broker_draining(*id, *draining).await?;
-            let left = counted(progress.partitions, "partition");
             let message = match (draining, progress.may_stop) {
-                (false, _) => "takes part again".to_owned(),
-                (true, true) => "is drained: it may be stopped".to_owned(),
-                (true, false) => format!("is draining; {left} left"),
+                (false, _) => "takes part again",
+                (true, true) => "is drained: it may be stopped",
+                (true, false) => "is draining",
             };
-            Ok(vec![result(format!("broker {id}"), Ok(message))])
+            Ok(vec![result(format!("broker {id}"), Ok(message.to_owned()))])
         }
         Act::Reassign { moves, throttle } => {
             let to = |(at, replicas): &(barnabas_types::TopicPartition, Vec<_>)| {

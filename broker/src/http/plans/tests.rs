@@ -261,7 +261,10 @@ fn whatever_a_plan_depends_on_makes_it_void_when_it_changes() {
     let moved = after(&|image| partition_of(image, 1).assigned_replicas.push(BrokerId(1)));
     assert_eq!(of_broker.moved_on(&moved).as_deref(), Some("t-1 has come to be"));
     let anew = after(&|image| image.topics.values_mut().for_each(|t| t.incarnation.czxid = 9));
-    assert_eq!(of_partition.moved_on(&anew).as_deref(), Some("topic t was deleted and created again"));
+    assert_eq!(
+        of_partition.moved_on(&anew).as_deref(),
+        Some("topic t was deleted and created again")
+    );
     let gone = after(&|image| image.topics.clear());
     assert!(of_broker.moved_on(&gone).unwrap().contains("is gone"));
     assert!(of_partition.moved_on(&gone).unwrap().contains("is gone"));
