@@ -1,6 +1,6 @@
 //! The ledger as it is served: the losses in the journal, by time and topic, a page at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use barnabas_proto::v1;
@@ -50,48 +50,157 @@ impl barnabas_controller::Ledger for Ledger {
         };
         let (page, more) =
             self.journal.page(Kind::Loss, request.since_ms, after.as_ref(), PAGE_MAX, wanted);
-        let losses = self.completed(page.iter().map(loss).collect());
+        let losses = self.completed(&page);
         Ok(v1::ListLossesResponse { losses, more, answered_by: self.me.0 })
     }
 }
 
 impl Ledger {
-    /// What a replica had copied and lost, and could not tell the class of, has the class that its leader tells of the same records.
-    fn completed(&self, losses: Vec<v1::Loss>) -> Vec<v1::Loss> {
-        let of = |loss: &v1::Loss| (loss.topic_id.clone(), loss.partition);
-        let open: BTreeSet<(String, i32)> = losses.iter().filter(|l| is_open(l)).map(of).collect();
+    /// What a replica had copied and lost, and could not tell the class of, has the class that its leader tells of the same records; what
+    /// it had appended itself and another may have acknowledged since is `never acked` if nobody can have.
+    fn completed(&self, page: &[Entry]) -> Vec<v1::Loss> {
+        let losses = page.iter().map(Listed::of);
+        let open: BTreeSet<(String, i32)> =
+            losses.clone().filter(|l| l.is_unknown()).map(|listed| listed.partition()).collect();
         if open.is_empty() {
-            return losses;
+            return losses.map(|listed| listed.loss).collect();
         }
         let tells = |entry: &Entry| {
-            let told = loss(entry);
-            told.last_epoch.is_some() && told.class != UNKNOWN && open.contains(&of(&told))
+            let told = Listed::of(entry);
+            (told.tells_class() || told.tells_unclean()) && open.contains(&told.partition())
         };
         let (told, _) = self.journal.page(Kind::Loss, 0, None, TOLD_MAX, tells);
-        let told: Vec<v1::Loss> = told.iter().map(loss).collect();
-        losses.into_iter().flat_map(|loss| told_by_others(loss, &told)).collect()
+        let told = Told::of(told.iter().map(Listed::of));
+        losses.flat_map(|listed| told.complete(listed)).collect()
     }
 }
 
-/// Whether another replica may know better: the records are known, their class is not.
-fn is_open(loss: &v1::Loss) -> bool {
-    loss.class == UNKNOWN && loss.last_epoch.is_some() && loss.to == Some(loss.at_least_to)
+/// A loss as it lies in the journal.
+#[derive(Clone, Debug)]
+struct Listed {
+    loss: v1::Loss,
+    /// Its class if nobody has led between this epoch and that in which it was lost.
+    unless_led: Option<(String, i32)>,
 }
 
-/// A loss in parts of which others tell the class; as it is if that leaves anything open. The same offset in the same leader epoch
-/// is the same record, and so is everything before it.
-fn told_by_others(loss: v1::Loss, told: &[v1::Loss]) -> Vec<v1::Loss> {
-    let Some(end) = loss.to.filter(|_| is_open(&loss)) else { return vec![loss] };
+impl Listed {
+    fn of(entry: &Entry) -> Self {
+        let class = entry.body["class_unless_led"].as_str();
+        let epoch = entry.body["led_epoch"].as_i64().and_then(|epoch| epoch.try_into().ok());
+        Self { loss: loss(entry), unless_led: class.map(str::to_owned).zip(epoch) }
+    }
+
+    fn partition(&self) -> (String, i32) {
+        (self.loss.topic_id.clone(), self.loss.partition)
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.loss.class == UNKNOWN && (self.loss.last_epoch.is_some() || self.unless_led.is_some())
+    }
+
+    /// Of records in an epoch.
+    fn tells_class(&self) -> bool {
+        self.loss.class != UNKNOWN && self.loss.last_epoch.is_some()
+    }
+
+    /// That the epoch before that of the loss was without a leader: an unclean election comes after one.
+    fn tells_unclean(&self) -> bool {
+        self.loss.cause == "unclean_election" && self.loss.leader_epoch.is_some()
+    }
+}
+
+/// The records of one leader epoch in one partition: their ranges, by their beginnings.
+#[derive(Debug, Default)]
+struct OfEpoch {
+    /// With an end, which is that of `at_least_to`. Beside each, which of those up to it ends last.
+    bounded: Vec<(v1::Loss, usize)>,
+    /// Without an end, after a crash of the leader's host.
+    open: Vec<v1::Loss>,
+}
+
+impl OfEpoch {
+    /// Who tells of the record at this offset.
+    fn at(&self, offset: i64) -> Option<&v1::Loss> {
+        let up_to = self.bounded.partition_point(|(told, _)| told.from <= offset);
+        let (_, longest) = self.bounded[..up_to].last()?;
+        Some(&self.bounded[*longest].0).filter(|told| told.at_least_to > offset)
+    }
+}
+
+/// What replicas tell of what they lost.
+#[derive(Debug, Default)]
+struct Told {
+    of: HashMap<(String, i32), BTreeMap<i32, OfEpoch>>,
+    /// The epochs of leaders that were elected uncleanly.
+    unclean: HashMap<(String, i32), BTreeSet<i32>>,
+}
+
+impl Told {
+    fn of(losses: impl Iterator<Item = Listed>) -> Self {
+        let mut told = Self::default();
+        for listed in losses {
+            let partition = listed.partition();
+            if listed.tells_unclean() {
+                let unclean = told.unclean.entry(partition.clone()).or_default();
+                unclean.extend(listed.loss.leader_epoch);
+            }
+            let Some(epoch) = listed.loss.last_epoch.filter(|_| listed.tells_class()) else {
+                continue;
+            };
+            let of_epoch = told.of.entry(partition).or_default().entry(epoch).or_default();
+            if listed.loss.at_least_to > listed.loss.from {
+                of_epoch.bounded.push((listed.loss, 0));
+            } else if listed.loss.cause == "host_crash" && listed.loss.to.is_none() {
+                of_epoch.open.push(listed.loss);
+            }
+        }
+        for of_epoch in told.of.values_mut().flat_map(BTreeMap::values_mut) {
+            of_epoch.open.sort_by_key(|told| told.from);
+            of_epoch.bounded.sort_by_key(|(told, _)| told.from);
+            for index in 1..of_epoch.bounded.len() {
+                let before = of_epoch.bounded[index - 1].1;
+                let ends = |index: usize| of_epoch.bounded[index].0.at_least_to;
+                let longest = if ends(before) > ends(index) { before } else { index };
+                of_epoch.bounded[index].1 = longest;
+            }
+        }
+        told
+    }
+
+    /// A loss in parts of which others tell the class; as it is if that leaves anything open.
+    fn complete(&self, listed: Listed) -> Vec<v1::Loss> {
+        let partition = listed.partition();
+        let Listed { mut loss, unless_led } = listed;
+        if loss.class != UNKNOWN {
+            return vec![loss];
+        }
+        if let (Some((class, led)), Some(lost)) = (unless_led, loss.leader_epoch)
+            && led + 2 == lost
+            && self.unclean.get(&partition).is_some_and(|epochs| epochs.contains(&lost))
+        {
+            loss.class = class;
+            loss.class_reason = format!(
+                "this replica led and acknowledged none of it, and the partition was without a leader until the unclean election of epoch {lost}"
+            );
+            return vec![loss];
+        }
+        let Some(epoch) = loss.last_epoch else { return vec![loss] };
+        let Some(told) = self.of.get(&partition).and_then(|of| of.get(&epoch)) else {
+            return vec![loss];
+        };
+        match loss.to {
+            Some(end) if end == loss.at_least_to => bounded(loss, end, told),
+            None if loss.at_least_to == loss.from => open(loss, told),
+            _ => vec![loss],
+        }
+    }
+}
+
+/// The same offset in the same leader epoch is the same record, and so is everything before it.
+fn bounded(loss: v1::Loss, end: i64, told: &OfEpoch) -> Vec<v1::Loss> {
     let (mut parts, mut from) = (Vec::new(), loss.from);
     while from < end {
-        let covers = |known: &&v1::Loss| {
-            known.topic_id == loss.topic_id
-                && known.partition == loss.partition
-                && known.last_epoch == loss.last_epoch
-                && known.from <= from
-                && known.at_least_to > from
-        };
-        let Some(known) = told.iter().find(covers) else { return vec![loss] };
+        let Some(known) = told.at(from) else { return vec![loss] };
         let to = known.at_least_to.min(end);
         parts.push(v1::Loss {
             from,
@@ -104,6 +213,24 @@ fn told_by_others(loss: v1::Loss, told: &[v1::Loss]) -> Vec<v1::Loss> {
         from = to;
     }
     parts
+}
+
+/// Of what may be gone from somewhere on. The last record before it was of the epoch in which the other replica led until its host crashed;
+/// epochs never fall in a log, and none is newer: what followed was of that leader, too.
+fn open(loss: v1::Loss, told: &OfEpoch) -> Vec<v1::Loss> {
+    if !matches!(loss.cause.as_str(), "host_crash" | "unclean_election") {
+        return vec![loss];
+    }
+    let up_to = told.open.partition_point(|told| told.from <= loss.from);
+    let Some(known) = told.open[..up_to].last().or(told.open.first()) else { return vec![loss] };
+    let from = loss.from.max(known.from);
+    let reason = format!("broker {} led until its host crashed, and tells so", known.broker_id);
+    let class = known.class.clone();
+    let rest = v1::Loss { from, at_least_to: from, class, class_reason: reason, ..loss.clone() };
+    if from == loss.from {
+        return vec![rest];
+    }
+    vec![v1::Loss { to: Some(from), ..loss }, rest]
 }
 
 /// How many losses there are of each class.
@@ -213,6 +340,19 @@ mod tests {
         assert!(ledger.list(&even).is_ok());
     }
 
+    fn listed(loss: v1::Loss) -> Listed {
+        Listed { loss, unless_led: None }
+    }
+
+    fn told(losses: &[v1::Loss]) -> Told {
+        Told::of(losses.iter().cloned().map(listed))
+    }
+
+    fn ranges(told: &Told, listed: Listed) -> Vec<(i64, Option<i64>, String)> {
+        let parts = told.complete(listed).into_iter();
+        parts.map(|part| (part.from, part.to, part.class)).collect()
+    }
+
     #[test]
     fn what_was_copied_has_the_class_that_its_leader_tells_or_none() {
         let loss = |broker_id, (from, to), epoch, class: &str| v1::Loss {
@@ -224,24 +364,106 @@ mod tests {
             class: class.into(),
             ..v1::Loss::default()
         };
-        let of_leader = [loss(1, (3, 8), 4, "acks=1"), loss(1, (8, 10), 4, "never acked")];
-        let ranges = |copied, told: &[v1::Loss]| -> Vec<(i64, i64, String)> {
-            let parts = told_by_others(copied, told).into_iter();
-            parts.map(|part| (part.from, part.at_least_to, part.class)).collect()
-        };
+        // In any order, and one within another.
+        let all = [
+            loss(1, (8, 10), 4, "never acked"),
+            loss(1, (3, 8), 4, "acks=1"),
+            loss(1, (4, 5), 4, "acks=1"),
+        ];
+        let of_leader = told(&all);
+        let ranges = |copied: v1::Loss| ranges(&of_leader, listed(copied));
         let copied = |range| loss(2, range, 4, UNKNOWN);
         assert_eq!(
-            ranges(copied((4, 9)), &of_leader),
-            [(4, 8, "acks=1".to_owned()), (8, 9, "never acked".to_owned())]
+            ranges(copied((4, 9))),
+            [(4, Some(8), "acks=1".to_owned()), (8, Some(9), "never acked".to_owned())]
         );
-        let whole = |from, to| vec![(from, to, UNKNOWN.to_owned())];
-        assert_eq!(ranges(copied((2, 9)), &of_leader), whole(2, 9), "the beginning is open");
-        assert_eq!(ranges(copied((4, 11)), &of_leader), whole(4, 11), "the end is open");
-        assert_eq!(ranges(loss(2, (4, 9), 3, UNKNOWN), &of_leader), whole(4, 9), "other records");
-        let elsewhere = of_leader.clone().map(|told| v1::Loss { partition: 1, ..told });
-        assert_eq!(ranges(copied((4, 9)), &elsewhere), whole(4, 9));
+        let whole = |from, to| vec![(from, Some(to), UNKNOWN.to_owned())];
+        assert_eq!(ranges(copied((2, 9))), whole(2, 9), "the beginning is open");
+        assert_eq!(ranges(copied((4, 11))), whole(4, 11), "the end is open");
+        assert_eq!(ranges(loss(2, (4, 9), 3, UNKNOWN)), whole(4, 9), "other records");
+        let elsewhere = v1::Loss { partition: 1, ..copied((4, 9)) };
+        assert_eq!(ranges(elsewhere), whole(4, 9));
         let may_be = v1::Loss { to: None, ..copied((4, 9)) };
-        assert_eq!(told_by_others(may_be.clone(), &of_leader), [may_be]);
+        assert_eq!(of_leader.complete(listed(may_be.clone())), [may_be]);
+    }
+
+    #[test]
+    fn after_a_crash_of_all_hosts_the_leader_tells_for_those_that_copied_from_it() {
+        let loss = |broker_id, from, class: &str| v1::Loss {
+            broker_id,
+            from,
+            at_least_to: from,
+            last_epoch: Some(4),
+            leader_epoch: Some(5),
+            class: class.into(),
+            cause: "host_crash".into(),
+            ..v1::Loss::default()
+        };
+        let of_leader = told(&[loss(1, 20, "acks=all")]);
+        let ranges = |copied: v1::Loss| ranges(&of_leader, listed(copied));
+        let all = || "acks=all".to_owned();
+        assert_eq!(ranges(loss(2, 25, UNKNOWN)), [(25, None, all())]);
+        assert_eq!(
+            ranges(loss(2, 12, UNKNOWN)),
+            [(12, Some(20), UNKNOWN.to_owned()), (20, None, all())],
+            "the leader has what lies between"
+        );
+        let elected = v1::Loss { cause: "unclean_election".into(), ..loss(3, 30, UNKNOWN) };
+        assert_eq!(ranges(elected), [(30, None, all())]);
+        let older = v1::Loss { last_epoch: Some(3), ..loss(2, 25, UNKNOWN) };
+        assert_eq!(ranges(older), [(25, None, UNKNOWN.to_owned())], "its tail may be of another");
+        let emptied = v1::Loss { cause: "directory_lost".into(), ..loss(2, 25, UNKNOWN) };
+        assert_eq!(ranges(emptied), [(25, None, UNKNOWN.to_owned())]);
+    }
+
+    #[test]
+    fn what_nobody_can_have_acknowledged_between_two_epochs_is_never_acked() {
+        let cut = |leader_epoch| Listed {
+            loss: v1::Loss {
+                from: 4,
+                to: Some(9),
+                at_least_to: 9,
+                leader_epoch: Some(leader_epoch),
+                class: UNKNOWN.into(),
+                ..v1::Loss::default()
+            },
+            unless_led: Some(("never acked".to_owned(), 4)),
+        };
+        let elected = |leader_epoch| v1::Loss {
+            leader_epoch: Some(leader_epoch),
+            class: UNKNOWN.into(),
+            cause: "unclean_election".into(),
+            ..v1::Loss::default()
+        };
+        let class = |told: &[v1::Loss], cut| ranges(&super::tests::told(told), cut)[0].2.clone();
+        assert_eq!(class(&[elected(6)], cut(6)), "never acked");
+        assert_eq!(class(&[], cut(6)), UNKNOWN, "in epoch 5 another may have led");
+        assert_eq!(class(&[elected(6)], cut(7)), UNKNOWN, "the leader of epoch 6 may have had it");
+        assert_eq!(class(&[elected(7)], cut(7)), UNKNOWN, "in epoch 5 another may have led");
+        let elsewhere = v1::Loss { partition: 1, ..elected(6) };
+        assert_eq!(class(&[elsewhere], cut(6)), UNKNOWN);
+    }
+
+    /// Ten thousand that tell, and a page of as many that ask: not a look at each for each.
+    #[test]
+    fn a_long_ledger_is_completed_in_one_look_at_each() {
+        let loss = |partition, from: i64, class: &str| v1::Loss {
+            partition,
+            from,
+            to: Some(from + 1),
+            at_least_to: from + 1,
+            last_epoch: Some(1),
+            class: class.into(),
+            ..v1::Loss::default()
+        };
+        let count = i64::try_from(TOLD_MAX).unwrap();
+        let all: Vec<v1::Loss> = (0..count).map(|from| loss(0, from, "acks=1")).collect();
+        let told = told(&all);
+        let whole = v1::Loss { to: Some(count), at_least_to: count, ..loss(0, 0, UNKNOWN) };
+        assert_eq!(told.complete(listed(whole)).len(), TOLD_MAX);
+        let of_epoch = &told.of[&(String::new(), 0)][&1];
+        assert_eq!(of_epoch.at(count - 1).map(|told| told.from), Some(count - 1));
+        assert_eq!(of_epoch.at(count), None);
     }
 
     #[tokio::test]

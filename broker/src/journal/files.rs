@@ -82,7 +82,7 @@ pub(super) fn load(storage: &Storage, me: Origin) -> Book {
         let (mut old, mut entries, mut lost) = (Vec::new(), Vec::new(), 0);
         let rotated = of_series.iter().any(|(is_present, _)| !is_present);
         for (_, path) in of_series {
-            let (found, of_file) = lines(kind, &path);
+            let (found, of_file) = lines(kind, &path, me);
             lost += of_file;
             for line in found {
                 match line {
@@ -123,8 +123,9 @@ fn number(
     numbered.collect()
 }
 
-/// What a file holds, and how many entries more it may have held: what is damaged may have been several of the shortest ones.
-fn lines(kind: Kind, path: &Path) -> (Vec<Line>, u64) {
+/// What a file holds, and how many entries of `me` it may have held behind the last of those: what is damaged may have been several of
+/// the shortest ones. Numbers rise in a file, so what is damaged before an entry has none that is still to be given.
+fn lines(kind: Kind, path: &Path, me: Origin) -> (Vec<Line>, u64) {
     let entries_in = |bytes: u64| bytes.div_ceil(LINE_BYTES_MIN);
     let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
     let read = match size {
@@ -143,7 +144,12 @@ fn lines(kind: Kind, path: &Path) -> (Vec<Line>, u64) {
         let text = line.strip_suffix(b"\n");
         match read_line(kind, text.unwrap_or(line)) {
             _ if text.is_some_and(<[u8]>::is_empty) => {}
-            Some(line) => found.push(line),
+            Some(line) => {
+                if matches!(&line, Line::Entry(entry) if entry.origin == me) {
+                    lost = 0;
+                }
+                found.push(line);
+            }
             // Half a line at the end was never durable, so nobody has seen its number.
             None if text.is_none() => damaged += 1,
             None => {
@@ -316,6 +322,13 @@ mod tests {
         let book = load(&disk.storage, origin(1));
         assert!(book.next(Kind::Loss) > 3, "{}", book.next(Kind::Loss));
         assert_eq!(held(&disk.storage, origin(1)), [(1, 1), (1, 2)]);
+        // What was written since has a later number, and the next start skips no others.
+        let next = book.next(Kind::Loss);
+        write(&disk.storage, None, &[kept(1, next)]);
+        assert_eq!(load(&disk.storage, origin(1)).next(Kind::Loss), next + 1);
+        write(&disk.storage, None, &[kept(3, 99)]);
+        fs::write(&own, fs::read_to_string(&own).unwrap().replace("99", "xx")).unwrap();
+        assert!(load(&disk.storage, origin(1)).next(Kind::Loss) > next + 1, "whose was that?");
         // Another one's file is its own matter.
         write(&disk.storage, Some(origin(2)), &[kept(2, 1)]);
         assert_eq!(load(&disk.storage, origin(1)).next(Kind::Failover), 1);

@@ -65,6 +65,8 @@ struct State {
     written: u64,
     /// Own entries that were taken.
     taken: u64,
+    /// A write was refused, or waited for in vain, and nothing of its own was written since.
+    stuck: bool,
 }
 
 /// An entry that has no number yet.
@@ -212,14 +214,18 @@ impl Journal {
         self.lock().written
     }
 
-    /// Waits until every entry that was taken so far is durable. `false`: that takes longer than `patience`. Blocks.
+    /// Waits until every entry that was taken so far is durable. `false`: that takes longer than `patience`, the disk refuses it, or
+    /// somebody has found so already and nothing was written since. Blocks.
     #[must_use]
     pub fn wait_until_written(&self, patience: Duration) -> bool {
         let state = self.lock();
         let taken = state.taken;
-        let waiting = |state: &mut State| state.written < taken;
+        let waiting = |state: &mut State| state.written < taken && !state.stuck;
         let waited = self.wake.wait_timeout_while(state, patience, waiting);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let written = state.written >= taken;
+        state.stuck |= !written;
+        written
     }
 
     /// Starts the thread that reads what there is and writes what comes.
@@ -273,6 +279,8 @@ impl Journal {
                             tracing::error!(%error, "entries of the journal cannot be written now; it is tried again and again");
                         }
                         refused = true;
+                        state.stuck = true;
+                        self.wake.notify_all();
                         if state.stopped {
                             return;
                         }
@@ -325,6 +333,7 @@ impl Journal {
         state.queue.drain(..taken);
         state.overflown -= overflown;
         state.written += taken as u64;
+        state.stuck = false;
         drop(state);
         self.wake.notify_all();
         self.shown(entries.len());

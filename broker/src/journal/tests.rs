@@ -67,6 +67,31 @@ async fn entries_are_shown_once_durable_and_are_there_after_a_restart() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_a_disk_that_refuses_or_that_another_has_waited_for_in_vain() {
+    let (refusals, files) = Refusals::disk();
+    let disk = Disk::on(files);
+    refusals.set(|op| matches!(op, barnabas_log::Op::Write { .. }).then_some(Errno::NOSPC));
+    let refused = Arc::new(Journal::default());
+    let began = Instant::now();
+    let _thread = refused.start(disk.storage.clone(), origin(1)).unwrap();
+    refused.add(Kind::Loss, json!({ "n": 1 }));
+    assert!(!refused.wait_until_written(SOON * 10), "the write was refused");
+    assert!(!refused.wait_until_written(SOON * 10), "and nothing was written since");
+    assert!(began.elapsed() < SOON * 10);
+    refusals.lift();
+    until(&refused, |journal| journal.written() == 1).await;
+    refused.add(Kind::Loss, json!({ "n": 2 }));
+    assert!(refused.wait_until_written(SOON * 10));
+    // One of which nobody writes anything.
+    let hangs = Journal::default();
+    hangs.add(Kind::Loss, json!({ "n": 1 }));
+    assert!(!hangs.wait_until_written(Duration::from_millis(1)));
+    let began = Instant::now();
+    assert!(!hangs.wait_until_written(SOON * 10), "that was found out before");
+    assert!(began.elapsed() < SOON * 10);
+}
+
+#[tokio::test]
 async fn what_does_not_fit_into_the_queue_is_counted() {
     let disk = Disk::new();
     let journal = Arc::new(Journal::default());

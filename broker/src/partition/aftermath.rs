@@ -31,6 +31,8 @@ pub struct Aftermath {
     pub(super) failure: Option<LogFailure>,
     pub(super) lost: Vec<Lost>,
     pub(super) led_uncleanly: bool,
+    /// To be told when the leaders' notes are durable.
+    pub(super) note_sync: bool,
     pub(super) notes: Vec<(LeaderEpoch, Note)>,
 }
 
@@ -100,6 +102,9 @@ impl Aftermath {
         }
         if let Some(at) = self.look_at {
             partition.flusher.look_at(at, partition);
+        }
+        if self.note_sync {
+            partition.directory.led().tell_synced(partition.clone());
         }
         for (pending, index, result) in self.finished {
             if result.is_err() {

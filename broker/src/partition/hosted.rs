@@ -25,6 +25,7 @@ use super::aftermath::Aftermath;
 use super::flushing::Flushing;
 use super::inner::{Inner, Input, Waiter};
 use super::leadership::Leadership;
+use super::noting::Noting;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
 use crate::flush::Flusher;
 use crate::storage::{Directory, LedNote};
@@ -113,7 +114,7 @@ impl Hosted {
                 leadership: Leadership::default(),
                 closed: false,
                 led: None,
-                noted: None,
+                noting: Noting::default(),
                 told: None,
             }),
             turns: AtomicU64::new(0),
@@ -129,7 +130,7 @@ impl Hosted {
     pub fn led_before(&self, note: LedNote) {
         let mut inner = self.lock();
         inner.led = Some(note.led(inner.log.log_end(), inner.log.epochs()));
-        inner.noted = Some(note);
+        inner.noting.found(note);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -15,9 +15,10 @@ use super::flushing::Flushing;
 use super::hosted::Hosted;
 use super::leadership::Leadership;
 use super::log_start::DeleteResult;
+use super::noting::Noting;
 use super::ready::Ready;
 use super::waiting::{FollowerSession, ParkedFetch, PendingProduce};
-use crate::storage::{Led, LedNote, Lost};
+use crate::storage::{AckKind, Led, Lost};
 
 /// What a partition's mutex guards.
 pub(super) struct Inner {
@@ -38,8 +39,8 @@ pub(super) struct Inner {
     pub(super) closed: bool,
     /// What this process, as the leader, has acknowledged; `None` if it has not led yet.
     pub(super) led: Option<Led>,
-    /// What of it the next process would find.
-    pub(super) noted: Option<LedNote>,
+    /// What of it is noted for whoever opens this log next.
+    pub(super) noting: Noting,
     /// A loss that was told before it happened, and has not happened yet.
     pub(super) told: Option<Loss>,
 }
@@ -51,6 +52,13 @@ pub(super) struct Waiter {
     pub(super) index: usize,
     /// How many offsets a success acknowledges at acks=1; 0 at acks=all.
     pub(super) acks_one: i64,
+}
+
+impl Waiter {
+    /// What a success is.
+    pub(super) fn kind(&self) -> AckKind {
+        if self.acks_one > 0 { AckKind::One } else { AckKind::All }
+    }
 }
 
 /// Bytes that belong to an event.
@@ -82,6 +90,7 @@ impl Inner {
             self.broken(hosted, now, after);
             None
         });
+        self.end_without_note(hosted, now, after);
         self.ask_for_flush(now, after);
         reply
     }
@@ -108,6 +117,7 @@ impl Inner {
             after.finished.push((pending, index, Err(Condition::KafkaStorageError)));
         }
         self.deletions.clear();
+        self.noting.refuse_held(after);
     }
 
     /// Steps the core and performs its effects in their order; completions are stepped on the way.
@@ -190,7 +200,9 @@ impl Inner {
                     let grown = log_end.0 - order.base_offset.0;
                     if waiter.is_some() && grown > 0 {
                         self.leadership.appended(now);
-                        self.note_led(hosted, false, false);
+                        let asked = waiter.and_then(|waiter| self.waiters.get(&waiter));
+                        let kind = asked.map(Waiter::kind);
+                        self.note_appended(hosted, kind, after);
                     }
                     self.perform(
                         hosted,
@@ -282,23 +294,7 @@ impl Inner {
             epochs: Some(epochs),
             high_watermark: Some(self.replica.high_watermark()),
             led: self.led,
-        }
-    }
-
-    /// Leaves for the next process what this one leads, and at what it acknowledges. Nearly always that is there already.
-    fn note_led(&mut self, hosted: &Hosted, acks_one: bool, acks_all: bool) {
-        let Some(Led { from, epoch, .. }) = self.led else { return };
-        let before = self.noted.filter(|noted| noted.from == from);
-        let note = LedNote {
-            epoch,
-            from,
-            acks_one: acks_one || before.is_some_and(|noted| noted.acks_one),
-            acks_all: acks_all || before.is_some_and(|noted| noted.acks_all),
-        };
-        if self.noted != Some(note) {
-            // Without it the next process says "unknown"; it is tried again with the next append.
-            let written = note.write(&hosted.directory, &hosted.topic_partition);
-            self.noted = written.ok().map(|()| note);
+            led_until_crash: None,
         }
     }
 
@@ -332,15 +328,8 @@ impl Inner {
     /// Effects 4 to 10: nothing of them touches the log.
     fn pass_on(&mut self, hosted: &Hosted, effects: &mut Effects, after: &mut Aftermath) {
         for (waiter, result) in effects.answers.drain(..) {
-            if let Some(Waiter { pending, index, acks_one }) = self.waiters.remove(&waiter) {
-                let log_start = self.replica.log_start();
-                if let (Some(led), Ok(base), 1..) = (&mut self.led, &result, acks_one) {
-                    led.acked(Offset(base.0.saturating_add(acks_one)));
-                }
-                if result.is_ok() {
-                    self.note_led(hosted, acks_one > 0, acks_one == 0);
-                }
-                after.finished.push((pending, index, result.map(|base| (base, log_start))));
+            if let Some(waiter) = self.waiters.remove(&waiter) {
+                self.answer(hosted, waiter, result, after);
             } else if let Some(deletion) = self.deletions.remove(&waiter) {
                 after.deleted.push((deletion, result));
             }
@@ -506,6 +495,7 @@ impl Inner {
                 },
             });
         }
+        self.noting.refuse_held(after);
         self.step(hosted, now, Event::AppendFailed { waiter }, Input::None, after);
     }
 }

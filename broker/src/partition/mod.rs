@@ -11,6 +11,9 @@ mod leadership;
 mod log_start;
 #[cfg(test)]
 mod log_start_tests;
+mod noting;
+#[cfg(test)]
+mod noting_tests;
 mod own_records;
 mod reading;
 mod ready;

@@ -13,13 +13,13 @@ use tokio::io::AsyncReadExt as _;
 use super::*;
 use crate::journal::{Kind, Origin};
 use crate::node::Node;
-use crate::storage::{Led, LedNote};
+use crate::storage::Led;
 use crate::testing::{
     Disk, LIFE, Refusals, connection, node, pending, pending_with, produce, push, state, tp,
 };
 
 /// Broker 2 has everything below `log_end` in epoch 1.
-fn fetch(log_end: i64) -> FollowerFetch {
+pub(super) fn fetch(log_end: i64) -> FollowerFetch {
     let position = FetchPosition {
         incarnation: LIFE,
         broker_epoch: BrokerEpoch(102),
@@ -171,7 +171,7 @@ async fn a_deposed_leader_knows_what_of_its_cut_it_had_acknowledged() {
 }
 
 /// The follower hears that epoch 1 ends at 1 at the leader of this epoch.
-fn cut_to_one(node: &Arc<Node>, hosted: &Arc<Hosted>, leader_epoch: i32) -> Aftermath {
+pub(super) fn cut_to_one(node: &Arc<Node>, hosted: &Arc<Hosted>, leader_epoch: i32) -> Aftermath {
     state(node, hosted, push(2, leader_epoch, &[2]));
     let mut after = Aftermath::default();
     let asked = hosted.fetch_position().unwrap();
@@ -179,34 +179,6 @@ fn cut_to_one(node: &Arc<Node>, hosted: &Arc<Hosted>, leader_epoch: i32) -> Afte
     let answer = FetchAnswer { leader: BrokerId(2), asked, outcome };
     hosted.fetch_answered(node.now(), answer, None, &mut after);
     after
-}
-
-#[tokio::test]
-async fn the_next_process_knows_what_this_one_acknowledged() {
-    for (acks, one, all) in [
-        ([Acks::None, Acks::None], false, false),
-        ([Acks::None, Acks::Leader], true, false),
-        ([Acks::All, Acks::Leader], true, true),
-    ] {
-        let (node, disk) = (node(), Disk::new());
-        let hosted = disk.host(&node, tp("t", 0));
-        state(&node, &hosted, push(1, 1, &[1]));
-        let (out, _client) = connection().await;
-        for (sequence, acks) in (0..).zip(acks) {
-            produce(&node, &hosted, acks, sequence, Some(pending(&out, out.reserve(), 1)));
-        }
-        let note = LedNote::read(&hosted.directory, &tp("t", 0)).unwrap();
-        let (epoch, from) = (LeaderEpoch(1), Offset(0));
-        assert_eq!(note, LedNote { epoch, from, acks_one: one, acks_all: all }, "{acks:?}");
-        // As if the process were another one.
-        hosted.lock().led = None;
-        hosted.led_before(note);
-        let after = cut_to_one(&node, &hosted, 2);
-        let [lost] = &after.lost[..] else { panic!("{:?}", after.lost) };
-        let led = lost.led.unwrap();
-        let acked_to = if one { Offset(2) } else { Offset(0) };
-        assert_eq!((led.to, led.acked_to, led.committed_unseen), (Some(Offset(2)), acked_to, all));
-    }
 }
 
 #[tokio::test]

@@ -7,11 +7,15 @@
 //! | `never acked` | above it, from this replica as their leader, which acknowledged none of them, and nobody else can have |
 //! | `unknown` | whoever could know did not tell; the reason says who that is |
 //!
-//! What an earlier process of the replica acknowledged is known from its note ([`super::LedNote`]), unless the host was booted since.
+//! Of what a crash of the host took nobody knows each record. If one kind of acknowledgement was all that its leader ever gave, that is the
+//! class: the most that any of the records had been acknowledged at.
+//!
+//! What an earlier process of the replica acknowledged is known from its note ([`super::LedNote`]).
 
 use barnabas_log::LossCause;
 use barnabas_types::{LeaderEpoch, Offset};
 
+use super::led_note::{AckKinds, LedNote};
 use super::losses::Lost;
 
 /// What records had been acknowledged at.
@@ -51,6 +55,8 @@ pub struct Led {
     pub acked_to: Offset,
     /// The last epoch in which it led.
     pub epoch: LeaderEpoch,
+    /// An earlier process has noted that everything below is committed, and answered nothing at acks=all at or above it.
+    pub committed: Offset,
     /// An earlier process acknowledged records at acks=all in it, maybe above the high watermark that this one knows.
     pub committed_unseen: bool,
 }
@@ -59,7 +65,8 @@ impl Led {
     /// A leadership that begins, over a log that ends at `log_end`.
     #[must_use]
     pub fn begin(epoch: LeaderEpoch, log_end: Offset) -> Self {
-        Self { from: log_end, to: None, acked_to: log_end, epoch, committed_unseen: false }
+        let (from, acked_to, committed) = (log_end, log_end, Offset(0));
+        Self { from, to: None, acked_to, epoch, committed, committed_unseen: false }
     }
 
     /// Leads in `epoch` now: on and on if nobody else can have led in between, or anew.
@@ -83,6 +90,7 @@ impl Led {
     pub fn cut(&mut self, end: Offset) {
         self.from = self.from.min(end);
         self.acked_to = self.acked_to.min(end);
+        self.committed = self.committed.min(end);
         self.to = self.to.map(|to| to.min(end));
     }
 }
@@ -103,6 +111,9 @@ pub struct Part {
     pub class: Class,
     /// Why that is known, or not.
     pub reason: &'static str,
+    /// The class if nobody has led between this leader epoch of the replica, in which the range was appended, and the one in which it
+    /// is lost. Others may know.
+    pub unless_led: Option<(Class, LeaderEpoch)>,
 }
 
 const COMMITTED: &str = "below the high watermark of this replica";
@@ -117,48 +128,26 @@ const LED_SINCE: &str =
 const NOT_CUT: &str = "this replica led and acknowledged none of it, but others may have had it, and have committed it";
 const NO_MARK: &str = "the high watermark of this replica is not known";
 const OTHERS: &str = "what other replicas acknowledged is not known here";
+const MOST_ALL: &str = "the host crashed: this replica led until then and was asked for acks=all alone, so that is the most that a record had been acknowledged at";
+const MOST_ONE: &str = "the host crashed: this replica led until then and was asked for acks=1 alone, so that is the most that a record had been acknowledged at";
+const MOST_NONE: &str =
+    "the host crashed: this replica led until then and was asked for no acknowledgement (acks=0)";
+const MIXED: &str = "the host crashed: this replica led until then and was asked for acks=1 and acks=all, and which records are gone is not known";
+
+/// Where a class ends, exclusive (`None`: it has no end), the class, why, and what it would be if nobody had led in between.
+type End = (Option<Offset>, Class, &'static str, Option<(Class, LeaderEpoch)>);
 
 /// The ranges of a loss, in order; at least one.
 pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     let loss = &lost.loss;
-    let whole = |reason| {
-        let (from, to, at_least_to) = (loss.from, loss.to, loss.at_least_to);
-        let last_epoch = last_epoch(lost, from, at_least_to);
-        vec![Part { from, to, at_least_to, last_epoch, class: Class::Unknown, reason }]
+    let known = lost.high_watermark.map(|mark| ends(lost, mark));
+    let ends = match known {
+        _ if loss.cause == LossCause::UncleanElection => vec![(None, Class::Unknown, OTHERS, None)],
+        Some(ends) => ends,
+        None => vec![(None, Class::Unknown, NO_MARK, None)],
     };
-    if loss.cause == LossCause::UncleanElection {
-        return whole(OTHERS);
-    }
-    let Some(mark) = lost.high_watermark else { return whole(NO_MARK) };
-    // Where each class ends, in ascending order; the last one has no end.
-    let mut ends = vec![(Some(mark), Class::All, COMMITTED)];
-    match lost.led {
-        None => ends.push((None, Class::Unknown, RESTARTED)),
-        Some(led) => {
-            // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none. Only a cut
-            // proves that: a log that begins anew may have been committed and deleted elsewhere, and followers may have what a
-            // failed disk has not.
-            let next = lost.leader_epoch.is_some_and(|present| present.0 <= led.epoch.0 + 1);
-            let unseen = led.committed_unseen && !(next && loss.cause == LossCause::Truncated);
-            let one = if unseen { (Class::Unknown, UNSEEN) } else { (Class::One, ONE) };
-            let (rest, reason) = match lost.leader_epoch {
-                _ if unseen => (Class::Unknown, UNSEEN),
-                _ if loss.cause != LossCause::Truncated => (Class::Unknown, NOT_CUT),
-                Some(present) if present.0 <= led.epoch.0 + 1 => (Class::Never, NEVER),
-                _ => (Class::Unknown, LED_SINCE),
-            };
-            ends.extend([
-                (Some(led.from), Class::Unknown, COPIED),
-                (Some(led.acked_to), one.0, one.1),
-                (led.to, rest, reason),
-            ]);
-            if led.to.is_some() {
-                ends.push((None, Class::Unknown, COPIED));
-            }
-        }
-    }
     let (mut found, mut from) = (Vec::new(), loss.from);
-    for (end, class, reason) in ends {
+    for (end, class, reason, unless_led) in ends {
         let to = match (end, loss.to) {
             (Some(end), Some(to)) => Some(end.min(to)),
             (end, to) => end.or(to),
@@ -169,13 +158,65 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
         // Of an event of which nothing is known for sure it is the only thing to tell.
         let at_least_to = to.map_or(loss.at_least_to, |to| loss.at_least_to.min(to)).max(from);
         let last_epoch = last_epoch(lost, from, at_least_to);
-        found.push(Part { from, to, at_least_to, last_epoch, class, reason });
+        found.push(Part { from, to, at_least_to, last_epoch, class, reason, unless_led });
         match to {
             Some(to) => from = to,
             None => break,
         }
     }
     found
+}
+
+/// In ascending order; the last one has no end. `mark` is the replica's high watermark.
+fn ends(lost: &Lost, mark: Offset) -> Vec<End> {
+    let truncated = lost.loss.cause == LossCause::Truncated;
+    if let Some(LedNote { from, kinds, .. }) = &lost.led_until_crash {
+        let (class, reason) = most(*kinds);
+        return vec![
+            (Some(mark), Class::All, COMMITTED, None),
+            (Some(*from), Class::Unknown, COPIED, None),
+            (None, class, reason, None),
+        ];
+    }
+    let Some(led) = lost.led else {
+        return vec![
+            (Some(mark), Class::All, COMMITTED, None),
+            (None, Class::Unknown, RESTARTED, None),
+        ];
+    };
+    let mark = mark.max(led.committed);
+    // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none. Only a cut
+    // proves that: a log that begins anew may have been committed and deleted elsewhere, and followers may have what a
+    // failed disk has not.
+    let next = lost.leader_epoch.is_some_and(|present| present.0 <= led.epoch.0 + 1);
+    let unseen = led.committed_unseen && !(next && truncated);
+    let never = (Class::Never, led.epoch);
+    let (one, rest) = match unseen {
+        true => ((Class::Unknown, UNSEEN), (Class::Unknown, UNSEEN, None)),
+        false if !truncated => ((Class::One, ONE), (Class::Unknown, NOT_CUT, None)),
+        false if next => ((Class::One, ONE), (Class::Never, NEVER, None)),
+        false => ((Class::One, ONE), (Class::Unknown, LED_SINCE, Some(never))),
+    };
+    let mut ends = vec![
+        (Some(mark), Class::All, COMMITTED, None),
+        (Some(led.from), Class::Unknown, COPIED, None),
+        (Some(led.acked_to), one.0, one.1, None),
+        (led.to, rest.0, rest.1, rest.2),
+    ];
+    if led.to.is_some() {
+        ends.push((None, Class::Unknown, COPIED, None));
+    }
+    ends
+}
+
+/// The most that records had been acknowledged at whose leader was asked for these kinds, or that it is not known.
+fn most(kinds: AckKinds) -> (Class, &'static str) {
+    match kinds {
+        AckKinds { one: true, all: true } => (Class::Unknown, MIXED),
+        AckKinds { one: true, all: false } => (Class::One, MOST_ONE),
+        AckKinds { one: false, all: true } => (Class::All, MOST_ALL),
+        AckKinds { one: false, all: false } => (Class::Never, MOST_NONE),
+    }
 }
 
 /// See [`Part::last_epoch`]. What a log says of all that it dropped is true of the last range alone, and only if its end is known.
@@ -198,7 +239,8 @@ mod tests {
 
     fn led(from: i64, acked_to: i64, to: Option<i64>, epoch: i32) -> Led {
         let (from, acked_to, to) = (Offset(from), Offset(acked_to), to.map(Offset));
-        Led { from, to, acked_to, epoch: LeaderEpoch(epoch), committed_unseen: false }
+        let (epoch, committed) = (LeaderEpoch(epoch), Offset(0));
+        Led { from, to, acked_to, epoch, committed, committed_unseen: false }
     }
 
     /// `[from, to)`, cut in leader epoch 5.
@@ -214,6 +256,7 @@ mod tests {
             epochs: None,
             high_watermark: mark.map(Offset),
             led,
+            led_until_crash: None,
         }
     }
 
@@ -285,6 +328,49 @@ mod tests {
         assert_eq!(classes_of(&lost), [(4, Some(10), Unknown)]);
         lost.led = note(3);
         assert_eq!(classes_of(&lost), [(4, Some(10), Unknown)]);
+    }
+
+    #[test]
+    fn a_killed_leader_has_noted_what_was_committed() {
+        let noted = |acked_to| Some(Led { committed: Offset(7), ..led(3, acked_to, Some(10), 4) });
+        assert_eq!(
+            classes(4, Some(10), Some(2), noted(9)),
+            [(4, Some(7), All), (7, Some(9), One), (9, Some(10), Never)]
+        );
+        // An unclean leader is one of a later epoch, and what the note says stays true.
+        let mut lost = cut(4, Some(10), Some(2), noted(9));
+        lost.leader_epoch = Some(LeaderEpoch(6));
+        assert_eq!(
+            classes_of(&lost),
+            [(4, Some(7), All), (7, Some(9), One), (9, Some(10), Unknown)]
+        );
+        let unless_led: Vec<_> = parts(&lost).iter().map(|part| part.unless_led).collect();
+        assert_eq!(unless_led, [None, None, Some((Never, LeaderEpoch(4)))]);
+        assert_eq!(classes(4, Some(6), Some(2), noted(9)), [(4, Some(6), All)]);
+    }
+
+    #[test]
+    fn of_a_crash_the_kinds_that_the_leader_was_asked_for_tell_or_nothing_does() {
+        let kinds = |one, all| AckKinds { one, all };
+        for (kinds, class) in [
+            (kinds(false, false), Never),
+            (kinds(true, false), One),
+            (kinds(false, true), All),
+            (kinds(true, true), Unknown),
+        ] {
+            let mut lost = cut(5, None, Some(2), None);
+            lost.loss.cause = LossCause::HostCrash;
+            let (epoch, from) = (LeaderEpoch(4), Offset(3));
+            lost.led_until_crash = Some(LedNote { epoch, from, kinds, committed: None });
+            assert_eq!(classes_of(&lost), [(5, None, class)]);
+            lost.loss.from = Offset(1);
+            lost.loss.at_least_to = Offset(1);
+            assert_eq!(
+                classes_of(&lost),
+                [(1, Some(2), All), (2, Some(3), Unknown), (3, None, class)],
+                "what it had copied before it led"
+            );
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use barnabas_log::{LogDir, LogError};
 use rustix::fs::{Advice, fadvise};
 
+use super::led_file::LedFile;
 use super::readers::Readers;
 use super::space::Space;
 use crate::journal::Journal;
@@ -29,6 +30,7 @@ pub struct Directory {
     unread: bool,
     pub(super) space: Space,
     readers: Readers,
+    led: LedFile,
     /// Where losses are written before they happen; none before the broker has it.
     journal: OnceLock<Arc<Journal>>,
 }
@@ -40,12 +42,13 @@ impl Directory {
         path: PathBuf,
         log_dir: Option<LogDir>,
         offline: Option<String>,
+        led: LedFile,
     ) -> Self {
         let unread = offline.is_some();
         let offline = offline.map_or_else(OnceLock::new, OnceLock::from);
         let (space, readers) = (Space::default(), Readers::default());
         let journal = OnceLock::new();
-        Self { index, path, log_dir, offline, unread, space, readers, journal }
+        Self { index, path, log_dir, offline, unread, space, readers, led, journal }
     }
 
     pub(super) fn into_log_dir(self) -> Option<LogDir> {
@@ -102,6 +105,12 @@ impl Directory {
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.get().map(Arc::as_ref)
+    }
+
+    /// What its leaders note.
+    #[must_use]
+    pub fn led(&self) -> &LedFile {
+        &self.led
     }
 
     /// Who reads from its disk what is not in the page cache.

@@ -1,23 +1,86 @@
-//! What a leader notes beside its log, so that its next process still knows what records had been acknowledged at.
+//! What a leader notes of its leadership, for whoever opens the log next: its next process, or the one after a crash of the host.
 //!
-//! A file in the partition's directory, `barnabas.led`: one JSON object with `boot_id`, `epoch` (the last one in which the replica led),
-//! `from` (the first offset that it appended), and whether it acknowledged anything at acks=1 (`acks_one`) and at acks=all (`acks_all`).
-//! It is written with the first append of a leadership and the first acknowledgement of each kind, before that is sent, and never synced:
-//! a process that dies leaves it in the page cache. After a boot of the host it says nothing.
+//! One note of 64 bytes a partition, in a file of the log directory ([`super::led_file`]); numbers are little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0-3 | checksum (FNV-1a) of bytes 4 to 47; an empty place is all zeros |
+//! | 4 | version, 1 |
+//! | 5 | 1: records sent at acks=1 were appended, 2: at acks=all, 4: bytes 48 to 55 are kept up to date |
+//! | 6-7 | zeros |
+//! | 8-23 | topic id |
+//! | 24-27 | partition |
+//! | 28-31 | the last epoch in which the replica led |
+//! | 32-39 | the first offset that it appended, in this epoch or in those directly before |
+//! | 40-47 | under which boot of the host |
+//! | 48-55 | the high watermark, exclusive, when it last answered at acks=all; written alone, before the answer |
+//! | 56-63 | zeros |
 
 use std::fs;
-use std::io;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use barnabas_types::{LeaderEpoch, LeaderEpochs, Offset, TopicPartition};
-use serde_json::{Value, json};
+use barnabas_types::{LeaderEpoch, LeaderEpochs, Offset, TopicId};
 
-use super::{Directory, Led};
+use super::Led;
 
-const FILE: &str = "barnabas.led";
-/// A larger file is none of these.
-const BYTES_MAX: u64 = 4096;
+/// Bytes of a note: no page and no sector has a part of one.
+pub(super) const NOTE_BYTES: usize = 64;
+/// Where the high watermark stands in it.
+pub(super) const MARK_AT: u64 = 48;
+/// The checksum covers what comes before.
+const SUMMED_TO: usize = 48;
+const VERSION: u8 = 1;
+const ONE: u8 = 1;
+const ALL: u8 = 2;
+const MARKED: u8 = 4;
+
+/// Which partition of which topic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct NoteKey {
+    /// The topic's life.
+    pub topic_id: TopicId,
+    /// Its partition.
+    pub partition: i32,
+}
+
+/// How a leader is asked to acknowledge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckKind {
+    /// acks=1.
+    One,
+    /// acks=all.
+    All,
+}
+
+/// The ways in which a leader may have acknowledged: all that it was asked for by what it appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AckKinds {
+    /// At acks=1.
+    pub one: bool,
+    /// At acks=all.
+    pub all: bool,
+}
+
+impl AckKinds {
+    /// These, and this one.
+    #[must_use]
+    pub fn and(self, kind: Option<AckKind>) -> Self {
+        match kind {
+            Some(AckKind::One) => Self { one: true, ..self },
+            Some(AckKind::All) => Self { all: true, ..self },
+            None => self,
+        }
+    }
+
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn has(self, kind: AckKind) -> bool {
+        match kind {
+            AckKind::One => self.one,
+            AckKind::All => self.all,
+        }
+    }
+}
 
 /// See the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,56 +89,61 @@ pub struct LedNote {
     pub epoch: LeaderEpoch,
     /// The first offset that it appended, in this epoch or in those directly before.
     pub from: Offset,
-    /// It has acknowledged something at acks=1.
-    pub acks_one: bool,
-    /// It has acknowledged something at acks=all.
-    pub acks_all: bool,
+    /// How it may have acknowledged that.
+    pub kinds: AckKinds,
+    /// Nothing at or above it was acknowledged at acks=all; `None`: that was not kept up to date.
+    pub committed: Option<Offset>,
 }
 
 impl LedNote {
-    /// Writes it. What cannot be written is removed, so that nothing old is taken for the present.
-    ///
-    /// # Errors
-    /// From the operating system.
-    pub fn write(&self, directory: &Directory, partition: &TopicPartition) -> io::Result<()> {
-        let Some(log_dir) = directory.usable() else {
-            return Err(io::Error::other("the log directory is offline"));
-        };
-        let Self { epoch, from, acks_one, acks_all } = self;
-        let text = json!({
-            "boot_id": boot_id(), "epoch": epoch.0, "from": from.0, "acks_one": acks_one, "acks_all": acks_all,
-        });
-        let text = format!("{text}\n");
-        let (disk, path) = (log_dir.disk(), path(directory, partition));
-        let written = disk.open_or_create(&path).and_then(|file| {
-            file.write_all_at(text.as_bytes(), 0)?;
-            // It may have been longer.
-            file.set_len(text.len() as u64)
-        });
-        written.inspect_err(|_| drop(disk.remove_file(&path)))
-    }
-
-    /// What the process before has noted under the present boot of the host.
+    /// As it lies in the file.
     #[must_use]
-    pub fn read(directory: &Directory, partition: &TopicPartition) -> Option<Self> {
-        let path = path(directory, partition);
-        if fs::metadata(&path).ok()?.len() > BYTES_MAX {
-            return None;
-        }
-        let noted: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        if boot_id().is_empty() || noted["boot_id"] != boot_id() {
-            return None;
-        }
-        Some(Self {
-            epoch: LeaderEpoch(noted["epoch"].as_i64()?.try_into().ok()?),
-            from: Offset(noted["from"].as_i64()?),
-            acks_one: noted["acks_one"].as_bool()?,
-            acks_all: noted["acks_all"].as_bool()?,
-        })
+    pub(super) fn encode(&self, key: NoteKey, boot: u64) -> [u8; NOTE_BYTES] {
+        let mut bytes = [0; NOTE_BYTES];
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        bytes[4] = VERSION;
+        bytes[5] = bit(self.kinds.one, ONE)
+            | bit(self.kinds.all, ALL)
+            | bit(self.committed.is_some(), MARKED);
+        bytes[8..24].copy_from_slice(&key.topic_id.0);
+        bytes[24..28].copy_from_slice(&key.partition.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.epoch.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.from.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&boot.to_le_bytes());
+        let committed = self.committed.unwrap_or_default();
+        bytes[48..56].copy_from_slice(&committed.0.to_le_bytes());
+        let sum = checksum(&bytes[4..SUMMED_TO]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        bytes
     }
 
-    /// What it says of a log that ends at `log_end` and has these epochs. That anything was acknowledged at acks=1 is taken for all that
-    /// was appended: an acknowledgement follows its append at once.
+    /// What lies in the file: whose it is, the note, and under which boot it was written. `None`: no note, or a torn one.
+    #[must_use]
+    pub(super) fn decode(bytes: &[u8; NOTE_BYTES]) -> Option<(NoteKey, Self, u64)> {
+        let number = |at: usize| -> Option<u64> {
+            Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+        };
+        let small = |at: usize| -> Option<u32> {
+            Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+        };
+        if bytes[4] != VERSION || small(0)? != checksum(&bytes[4..SUMMED_TO]) {
+            return None;
+        }
+        let offset = |at: usize| Some(Offset(number(at)?.cast_signed()));
+        let topic_id = TopicId(bytes[8..24].try_into().ok()?);
+        let key = NoteKey { topic_id, partition: small(24)?.cast_signed() };
+        let marked = bytes[5] & MARKED != 0;
+        let note = Self {
+            epoch: LeaderEpoch(small(28)?.cast_signed()),
+            from: offset(32)?,
+            kinds: AckKinds { one: bytes[5] & ONE != 0, all: bytes[5] & ALL != 0 },
+            committed: if marked { Some(offset(48)?) } else { None },
+        };
+        Some((key, note, number(40)?))
+    }
+
+    /// What it says of a log that ends at `log_end` and has these epochs. That anything was sent at acks=1 is taken for an
+    /// acknowledgement of all that was appended: it follows the append at once.
     #[must_use]
     pub fn led(&self, log_end: Offset, epochs: &LeaderEpochs) -> Led {
         let next = epochs.entries().iter().find(|entry| entry.epoch > self.epoch);
@@ -84,55 +152,63 @@ impl LedNote {
         Led {
             from,
             to: Some(to),
-            acked_to: if self.acks_one { to } else { from },
+            acked_to: if self.kinds.one { to } else { from },
             epoch: self.epoch,
-            committed_unseen: self.acks_all,
+            committed: self.committed.unwrap_or_default().min(to),
+            committed_unseen: self.kinds.all && self.committed.is_none(),
         }
     }
 }
 
-fn path(directory: &Directory, partition: &TopicPartition) -> PathBuf {
-    directory.path().join(partition.to_string()).join(FILE)
+/// FNV-1a: a torn or foreign piece of 44 bytes is to be seen, nobody forges it.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Under which boot of the host this process runs; empty: not known.
-fn boot_id() -> &'static str {
-    static BOOT_ID: OnceLock<String> = OnceLock::new();
-    BOOT_ID.get_or_init(|| {
-        let read = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        read.unwrap_or_default().trim().to_owned()
+/// Under which boot of the host this process runs; 0: not known.
+pub(super) fn boot() -> u64 {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use barnabas_log::Op;
     use barnabas_types::EpochStart;
-    use rustix::io::Errno;
 
     use super::*;
-    use crate::testing::{Disk, Refusals, node, tp};
 
-    #[tokio::test]
-    async fn what_was_noted_is_read_under_the_same_boot_and_never_when_it_is_old() {
-        let (refusals, files) = Refusals::disk();
-        let (node, disk) = (node(), Disk::on(files));
-        let directory = disk.host(&node, tp("t", 0)).directory.clone();
-        assert_eq!(LedNote::read(&directory, &tp("t", 0)), None);
-        let (epoch, from) = (LeaderEpoch(1_000), Offset(700));
-        let mut note = LedNote { epoch, from, acks_one: false, acks_all: true };
-        note.write(&directory, &tp("t", 0)).unwrap();
-        note.from = Offset(7);
-        note.write(&directory, &tp("t", 0)).unwrap();
-        assert_eq!(LedNote::read(&directory, &tp("t", 0)), Some(note), "shorter than before");
-        let path = path(&directory, &tp("t", 0));
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace(boot_id(), "another")).unwrap();
-        assert_eq!(LedNote::read(&directory, &tp("t", 0)), None, "the host was booted");
-        fs::write(&path, &text).unwrap();
-        refusals.set(|op| matches!(op, Op::Write { .. }).then_some(Errno::NOSPC));
-        assert!(note.write(&directory, &tp("t", 0)).is_err());
-        assert_eq!(LedNote::read(&directory, &tp("t", 0)), None, "nothing rather than the old");
+    const KEY: NoteKey = NoteKey { topic_id: TopicId([9; 16]), partition: 7 };
+
+    fn note() -> LedNote {
+        LedNote {
+            epoch: LeaderEpoch(4),
+            from: Offset(3),
+            kinds: AckKinds { one: true, all: false },
+            committed: Some(Offset(5)),
+        }
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_and_not_at_all_if_it_is_torn() {
+        for committed in [None, Some(Offset(5))] {
+            let note = LedNote { committed, ..note() };
+            let bytes = note.encode(KEY, 77);
+            assert_eq!(LedNote::decode(&bytes), Some((KEY, note, 77)));
+            for at in 0..SUMMED_TO {
+                let mut torn = bytes;
+                torn[at] ^= 0x10;
+                assert_eq!(LedNote::decode(&torn), None, "byte {at}");
+            }
+        }
+        assert_eq!(LedNote::decode(&[0; NOTE_BYTES]), None, "an empty place");
+        let mut later = note().encode(KEY, 77);
+        later[48..56].copy_from_slice(&8_i64.to_le_bytes());
+        let (_, read, _) = LedNote::decode(&later).unwrap();
+        assert_eq!(read.committed, Some(Offset(8)), "it is written alone");
     }
 
     #[test]
@@ -142,13 +218,13 @@ mod tests {
             start_offset: Offset(start),
         };
         let epochs: LeaderEpochs = [start(4, 0), start(6, 10)].into_iter().collect();
-        let (epoch, from) = (LeaderEpoch(4), Offset(3));
-        let note = LedNote { epoch, from, acks_one: true, acks_all: false };
-        let led = note.led(Offset(20), &epochs);
+        let led = note().led(Offset(20), &epochs);
         assert_eq!((led.from, led.to, led.acked_to), (Offset(3), Some(Offset(10)), Offset(10)));
-        let none = LedNote { acks_one: false, ..note }.led(Offset(20), &epochs);
-        assert_eq!((none.acked_to, none.committed_unseen), (Offset(3), false));
-        let cut = note.led(Offset(2), &epochs);
-        assert_eq!((cut.from, cut.to), (Offset(2), Some(Offset(2))), "it was cut since");
+        assert_eq!((led.committed, led.committed_unseen), (Offset(5), false));
+        let kinds = AckKinds { one: false, all: true };
+        let none = LedNote { kinds, committed: None, ..note() }.led(Offset(20), &epochs);
+        assert_eq!((none.acked_to, none.committed_unseen), (Offset(3), true));
+        let cut = note().led(Offset(2), &epochs);
+        assert_eq!((cut.from, cut.to, cut.committed), (Offset(2), Some(Offset(2)), Offset(2)));
     }
 }

@@ -16,6 +16,7 @@
 //! | `class_reason` | why |
 //! | `cause` | `damaged`, `missing`, `truncated`, `reset`, `removed`, `failed_sync`; `host_crash`, `unclean_election` and `directory_lost` (whether anything is gone is not known) |
 //! | `detail` | in words, where there is more to say |
+//! | `class_unless_led`, `led_epoch` | the class if nobody has led between `led_epoch` and `leader_epoch`, which others may know ([`crate::ledger`]); otherwise null |
 //!
 //! A loss says what *this replica* lost. Whether the cluster did is another matter: others may have the records.
 
@@ -26,6 +27,7 @@ use barnabas_types::{Incarnation, LeaderEpoch, LeaderEpochs, Offset, TopicPartit
 use serde_json::{Value, json};
 
 use super::class::{Led, Part, parts};
+use super::led_note::LedNote;
 use crate::journal::{Journal, Kind};
 
 /// What a replica lost, and what it knew at that moment.
@@ -45,6 +47,8 @@ pub struct Lost {
     pub high_watermark: Option<Offset>,
     /// What this process acknowledged as the partition's leader; `None` if it has not led.
     pub led: Option<Led>,
+    /// What this replica had noted when its host crashed, if it led until then: nobody has led since.
+    pub led_until_crash: Option<LedNote>,
 }
 
 /// How long whoever drops records waits for the journal.
@@ -86,6 +90,8 @@ impl Lost {
             "class_reason": part.reason,
             "cause": cause(&loss.cause),
             "detail": detail(&loss.cause),
+            "class_unless_led": part.unless_led.map(|(class, _)| class.name()),
+            "led_epoch": part.unless_led.map(|(_, epoch)| epoch.0),
         })
     }
 
@@ -169,6 +175,7 @@ mod tests {
             epochs: None,
             high_watermark: Some(Offset(20)),
             led: None,
+            led_until_crash: None,
         };
         let told = parts(&lost);
         let [part] = &told[..] else { panic!("{told:?}") };
@@ -178,6 +185,7 @@ mod tests {
             "from": 9, "to": 20, "at_least_to": 20, "bytes": 700,
             "last_epoch": 4, "leader_epoch": 5, "high_watermark": 20, "class": "acks=all",
             "class_reason": body["class_reason"], "cause": "truncated", "detail": null,
+            "class_unless_led": null, "led_epoch": null,
         });
         assert_eq!(body, expected);
         lost.high_watermark = Some(Offset(10));

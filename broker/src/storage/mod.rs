@@ -4,6 +4,7 @@ mod class;
 mod cleaner;
 mod cleanup;
 mod directory;
+mod led_file;
 mod led_note;
 mod losses;
 mod open;
@@ -24,7 +25,8 @@ use crate::partition::Outward;
 pub use class::{Class, Led, Part};
 pub use cleanup::Cleanup;
 pub use directory::Directory;
-pub use led_note::LedNote;
+pub use led_file::LedFile;
+pub use led_note::{AckKind, AckKinds, LedNote, NoteKey};
 pub use losses::Lost;
 pub use open::{OpenError, Opened, Opening, Recovered, Wanted};
 pub use space::Room;
@@ -76,7 +78,8 @@ impl Storage {
     pub fn start_flushers(&self, outward: &Weak<dyn Outward>) -> Flushers {
         let start = |directory: &Arc<Directory>| {
             let log_dir = directory.usable()?;
-            match Flusher::start(log_dir, outward.clone()) {
+            let noting = directory.led().start(log_dir.disk(), outward.clone());
+            match noting.and_then(|()| Flusher::start(log_dir, outward.clone())) {
                 Ok(flusher) => Some(flusher),
                 Err(error) => {
                     directory.fail(format!("its flush threads cannot be started: {error}"));
@@ -146,7 +149,10 @@ impl Storage {
             let mut homes = self.homes();
             for tp in partitions {
                 for home in homes.remove(tp).unwrap_or_default() {
-                    each[home.directory].push(tp.clone());
+                    let Home { directory, topic_id } = home;
+                    each[directory].push(tp.clone());
+                    let key = NoteKey { topic_id, partition: tp.partition };
+                    self.directories[directory].led().forget(key);
                 }
             }
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use barnabas_log::{Disk, LogDir, LogError, StartKind, read_text, replace_durably};
 use barnabas_types::{BrokerId, ClusterId, DirectoryId, TopicPartition};
 
-use super::{Directory, Home, Opening, Storage};
+use super::{Directory, Home, LedFile, NoteKey, Opening, Storage};
 
 const DIRECTORIES: &str = "barnabas.directories";
 
@@ -143,10 +143,12 @@ impl Locked {
             Ok(Begun { kind, directory_id, journal_id, homes, record, host_crashed }) => {
                 let directories = self.entries.into_iter().enumerate().map(|(index, entry)| {
                     let reason = entry.trouble.map(|trouble| trouble.to_string());
-                    Arc::new(Directory::new(index, entry.path, entry.log_dir, reason))
+                    let led = LedFile::read(&entry.path, &there(&homes, index));
+                    Arc::new(Directory::new(index, entry.path, entry.log_dir, reason, led))
                 });
+                let directories = directories.collect();
                 let storage = Storage {
-                    directories: directories.collect(),
+                    directories,
                     homes: Mutex::new(homes),
                     opening: Opening::default(),
                     threads: owner.recovery_threads.max(1),
@@ -288,6 +290,15 @@ impl Storage {
             log_dir.abandon();
         }
     }
+}
+
+/// The partitions that lie in this directory.
+fn there(homes: &Homes, directory: usize) -> BTreeSet<NoteKey> {
+    let keys = homes.iter().flat_map(|(tp, homes)| {
+        let here = homes.iter().filter(|home| home.directory == directory);
+        here.map(|home| NoteKey { topic_id: home.topic_id, partition: tp.partition })
+    });
+    keys.collect()
 }
 
 /// The ids that a directory knows; what is no id is skipped.

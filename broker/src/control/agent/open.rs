@@ -5,15 +5,15 @@ use std::sync::Arc;
 use barnabas_log::{LogConfig, LogError, Loss, LossCause};
 use barnabas_replica::{LogState, Replica, ReplicaOptions};
 use barnabas_types::{
-    BrokerEpoch, BrokerId, FlushMode, Incarnation, LeaderEpoch, Partition, TopicImage,
-    TopicPartition,
+    BrokerEpoch, BrokerId, FlushMode, Incarnation, LeaderEpoch, Offset, Partition, PartitionState,
+    TopicImage, TopicPartition,
 };
 use serde_json::json;
 
 use super::Agent;
 use crate::journal::Kind;
 use crate::partition::{Aftermath, Hosted};
-use crate::storage::{LedNote, Lost, OpenError, Opened, Wanted};
+use crate::storage::{LedNote, Lost, NoteKey, OpenError, Opened, Wanted};
 
 /// Replicas that are gone with a log directory, each of which is told by itself; the rest is counted.
 const GONE_MAX: usize = 100;
@@ -59,7 +59,7 @@ impl Agent {
                     // In sync mode nothing unflushed was promised to anybody.
                     (true, FlushMode::Async | FlushMode::Sync) => Lack::Nothing,
                 };
-                of.push((topic.incarnation, partition.state.leader_epoch, may_lack));
+                of.push((topic.incarnation, partition.state.clone(), may_lack));
             }
         }
         let results = self.storage.open_all(&wanted);
@@ -67,7 +67,7 @@ impl Agent {
         let mark = *self.tail_lost.borrow();
         let crashed = mark.lost && mark.failures == 0;
         let (mut tail_lost, mut gone) = (false, 0);
-        for ((wanted, (incarnation, leader_epoch, may_lack)), result) in
+        for ((wanted, (incarnation, state, may_lack)), result) in
             wanted.into_iter().zip(of).zip(results)
         {
             match result {
@@ -79,7 +79,14 @@ impl Agent {
                         gone += 1;
                         may_lack = if gone > GONE_MAX { Lack::Nothing } else { may_lack };
                     }
-                    self.tell_losses(&partition, incarnation, leader_epoch, may_lack, &opened);
+                    let key =
+                        NoteKey { topic_id: incarnation.topic_id, partition: partition.partition };
+                    let led = (may_lack == Lack::Tail)
+                        .then(|| opened.1.led().of_crash(key))
+                        .flatten()
+                        .filter(|note| led_until_crash(self.node.me, note, &state));
+                    let of = (incarnation, state.leader_epoch);
+                    self.tell_losses(&partition, of, (may_lack, led), &opened);
                     if log.recovery().tail_lost {
                         tail_lost = true;
                         self.came_back_shorter(partition, incarnation);
@@ -89,7 +96,7 @@ impl Agent {
                 }
                 Err(OpenError::Stopping | OpenError::Log(LogError::Stopped)) => {}
                 Err(error) => {
-                    self.not_opened(wanted.partition, incarnation, leader_epoch, &error);
+                    self.not_opened(wanted.partition, incarnation, state.leader_epoch, &error);
                 }
             }
         }
@@ -117,9 +124,8 @@ impl Agent {
     fn tell_losses(
         &self,
         partition: &TopicPartition,
-        incarnation: Incarnation,
-        leader_epoch: LeaderEpoch,
-        may_lack: Lack,
+        (incarnation, leader_epoch): (Incarnation, LeaderEpoch),
+        (may_lack, led_until_crash): (Lack, Option<LedNote>),
         (log, directory): &Opened,
     ) {
         let high_watermark = self.storage.high_watermark_of(directory, partition);
@@ -133,6 +139,7 @@ impl Agent {
                 epochs: None,
                 high_watermark,
                 led: None,
+                led_until_crash,
             };
             lost.tell(&self.node.journal);
         };
@@ -145,7 +152,10 @@ impl Agent {
             Lack::All => (log.log_start(), LossCause::DirectoryLost),
         };
         if losses.iter().all(|loss| loss.to.is_some()) {
-            add(Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch: None, cause });
+            // Epochs never fall in a log: what came after this record and is gone was of the same epoch, or of a newer one.
+            let led = led_until_crash.map(|note| note.epoch);
+            let last_epoch = led.or_else(|| log.epochs().epoch_at(Offset(from.0 - 1)));
+            add(Loss { from, to: None, at_least_to: from, bytes: 0, last_epoch, cause });
         }
     }
 
@@ -196,7 +206,8 @@ impl Agent {
         let options = ReplicaOptions { lag_time_max_ms: self.node.options.replica_lag_time_max_ms };
         let replica = Replica::new(self.node.me, state, options);
         // After a crash of the host a note may be older than what it speaks of.
-        let note = LedNote::read(&directory, &tp).filter(|_| !self.tail_lost.borrow().lost);
+        let key = NoteKey { topic_id: incarnation.topic_id, partition: tp.partition };
+        let note = directory.led().of_process(key).filter(|_| !self.tail_lost.borrow().lost);
         let hosted = Arc::new(Hosted::new(tp, incarnation, replica, log, (directory, flusher)));
         if let Some(note) = note {
             hosted.led_before(note);
@@ -223,6 +234,12 @@ impl Agent {
             scanned_bytes = recovered.scanned_bytes, ms = self.node.now().0, "the first state is applied"
         );
     }
+}
+
+/// Whether the leadership of which `note` speaks lasted until the host crashed, and nobody has led since: the partition was left without
+/// a leader in the next epoch. Each epoch has one leader at most, and a change of leader is a new epoch.
+fn led_until_crash(me: BrokerId, note: &LedNote, state: &PartitionState) -> bool {
+    state.leader_epoch == note.epoch.next() && state.leader.is_none_or(|leader| leader == me)
 }
 
 /// Whether this broker's replica may have held acknowledged records before the present registration: one that came to the

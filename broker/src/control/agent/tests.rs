@@ -488,6 +488,31 @@ async fn after_a_crash_of_the_host_it_is_told_from_where_on_records_may_be_gone(
     let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((line["cause"].as_str(), line["from"].as_i64()), (Some("host_crash"), Some(1)));
     assert!(line["to"].is_null() && line["at_least_to"] == 1, "{line}");
+    assert_eq!(
+        line["class"], "unknown",
+        "what it noted is of epoch 5, in which it does not lead now"
+    );
+}
+
+#[tokio::test]
+async fn after_a_crash_the_leader_until_then_tells_how_it_had_acknowledged_and_nobody_else_does() {
+    let class = |topics| {
+        let lines = told_after_a_host_crash(topics);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((line["from"].as_i64(), line["to"].is_null()), (Some(1), true));
+        (line["class"].as_str().unwrap().to_owned(), line["last_epoch"].as_i64())
+    };
+    // It was asked for no acknowledgement. The epoch after its own has no leader.
+    let next = || before_the_crash(topic(LIFE, 6, &[1]));
+    assert_eq!(class(next()), ("never acked".to_owned(), Some(5)));
+    assert_eq!(class(before_the_crash(topic(LIFE, 7, &[1]))).0, "unknown", "who led in epoch 6?");
+    // Broker 2 leads in the epoch after its own: from before the crash on, maybe, and this one copied from it.
+    let mut led = next();
+    for partition in led.values_mut().flat_map(|topic| topic.partitions.values_mut()) {
+        partition.state.leader = Some(BrokerId(2));
+        partition.state.isr.push((BrokerId(2), BrokerEpoch(7)));
+    }
+    assert_eq!(class(led).0, "unknown");
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ fn class(loss: &v1::Loss) -> &'static str {
 
 /// How many for sure.
 fn records(loss: &v1::Loss) -> i64 {
-    loss.to.unwrap_or(loss.at_least_to).saturating_sub(loss.from).max(0)
+    loss.at_least_to.saturating_sub(loss.from).max(0)
 }
 
 fn entry(loss: &v1::Loss) -> Value {
@@ -152,7 +152,7 @@ fn entry(loss: &v1::Loss) -> Value {
         "partition": loss.partition,
         "first_offset": loss.from,
         "end_offset": loss.to,
-        "records": if loss.to.is_some() { json!(records(loss)) } else { Value::Null },
+        "records": if loss.to == Some(loss.at_least_to) { json!(records(loss)) } else { Value::Null },
         "records_at_least": records(loss),
         "ack_class": class(loss),
         "state": "lost",
