@@ -7,6 +7,7 @@ mod piece;
 mod places;
 pub(crate) mod replica_session;
 pub(crate) mod serve;
+mod turns;
 
 pub use budget::Budget;
 pub use listener::listen;
@@ -15,3 +16,4 @@ pub use out::{Out, Slot};
 pub(crate) use piece::splice;
 pub use piece::{FileRange, Piece};
 pub use places::{ConnectionLimits, Counts, Places};
+pub(crate) use turns::Turns;

@@ -31,6 +31,8 @@ const LAZY: u8 = 2;
 /// The session as its connection's task sees it.
 pub(super) struct ReplicaSession {
     out: Arc<Out>,
+    /// Of its connection.
+    number: u64,
     shared: Arc<Shared>,
     follower: Arc<dyn FollowerSession>,
     entries: Vec<Option<Entry>>,
@@ -128,10 +130,12 @@ impl News {
 }
 
 impl ReplicaSession {
-    pub(super) fn new(out: Arc<Out>) -> Self {
+    /// The session of the connection of this number ([`super::turns::Turns`]).
+    pub(super) fn new(out: Arc<Out>, number: u64) -> Self {
         let shared = Arc::new(Shared { out: out.clone(), news: Mutex::new(News::default()) });
         Self {
             out,
+            number,
             follower: shared.clone(),
             shared,
             entries: Vec::new(),
@@ -154,6 +158,10 @@ impl ReplicaSession {
         correlation_id: i32,
         flush: &mut Flush,
     ) -> Result<(), String> {
+        // Nobody who is not registered has a turn, nor a position that counts.
+        let registered = node.view.image().brokers.contains_key(&request.follower);
+        let turn = registered.then(|| node.turns.of(request.follower));
+        let _turn = turn.as_ref().map(|turn| turn.take(self.number, &self.out)).transpose()?;
         if self.parked.is_some() {
             self.answer(true)?;
         }

@@ -37,7 +37,7 @@ impl Rig {
         let delta = ClusterDelta { full: true, brokers: Some(brokers), ..ClusterDelta::default() };
         node.view.apply((BrokerId(9), ControllerEpoch(1)), &delta);
         let (out, client) = connection().await;
-        let session = ReplicaSession::new(out.clone());
+        let session = ReplicaSession::new(out.clone(), node.turns.number());
         Self { node, disk, hosted, session, out, client }
     }
 
@@ -391,4 +391,45 @@ async fn r30_an_epoch_that_the_controller_has_not_told_is_refused_and_shuts_nobo
     rig.produce(0);
     assert!(!rig.waits());
     assert!(matches!(rig.answer().await[..], [(0, 0, Ok((_, 1..)))]), "the true one is served");
+}
+
+#[tokio::test]
+async fn i12_a_late_request_of_a_connection_that_its_follower_gave_up_does_not_put_it_back() {
+    let mut rig = Rig::new().await;
+    state(&rig.node, &rig.hosted, push(1, 2, &[1, 2, 3]));
+    let register = |id| (BrokerId(id), registered(BrokerEpoch(i64::from(100 + id))));
+    let brokers = BTreeMap::from([register(2), register(3)]);
+    let delta = ClusterDelta { brokers: Some(brokers), ..ClusterDelta::default() };
+    rig.node.view.apply((BrokerId(9), ControllerEpoch(1)), &delta);
+    let in_epoch = |mut request: ReplicaFetchRequest, id: i32| {
+        request.follower = BrokerId(id);
+        request.broker_epoch = BrokerEpoch(i64::from(100 + id));
+        for position in &mut request.positions {
+            position.leader_epoch = LeaderEpoch(2);
+            position.last_epoch = position.last_epoch.map(|_| LeaderEpoch(2));
+        }
+        request
+    };
+    rig.ask(in_epoch(first(0), 2)).unwrap();
+    let node = rig.node.clone();
+    let session = async || {
+        let (out, client) = connection().await;
+        (ReplicaSession::new(out.clone(), node.turns.number()), out, client)
+    };
+    let tell = |(session, out, _): &mut (ReplicaSession, Arc<Out>, TcpStream), request| {
+        session.request(&node, request, out.reserve(), 0, &mut Flush::default())
+    };
+    let (mut second, mut third) = (session().await, session().await);
+    tell(&mut second, in_epoch(first(0), 2)).unwrap();
+    assert!(
+        rig.out.is_closed(),
+        "what the follower has given up need not wait for the system to say so"
+    );
+    rig.produce(0);
+    tell(&mut third, in_epoch(first(0), 3)).unwrap();
+    assert!(!second.1.is_closed(), "that was another follower");
+    tell(&mut second, in_epoch(next(1), 2)).unwrap();
+    assert!(rig.ask(in_epoch(next(0), 2)).is_err());
+    tell(&mut third, in_epoch(next(1), 3)).unwrap();
+    assert_eq!(rig.hosted.high_watermark(), Offset(1), "nobody has a reason to say more");
 }

@@ -43,6 +43,8 @@ struct Connection {
     out: Arc<Out>,
     limits: FrameLimits,
     buffer: BytesMut,
+    /// In the order in which connections were accepted.
+    number: u64,
     place: Place,
     /// What of the frame under way is reserved in the budget.
     reserved: Option<Reserved>,
@@ -91,6 +93,7 @@ pub(super) async fn serve(
         ..FrameLimits::default()
     };
     let mut connection = Connection {
+        number: node.turns.number(),
         node,
         stream,
         out,
@@ -299,7 +302,9 @@ impl Connection {
             if !self.place.is_followers() {
                 self.follows(fetch.follower)?;
             }
-            let session = self.session.get_or_insert_with(|| ReplicaSession::new(self.out.clone()));
+            let session = self
+                .session
+                .get_or_insert_with(|| ReplicaSession::new(self.out.clone(), self.number));
             return session.request(&self.node, fetch, slot, frame.correlation_id, flush);
         }
         match kafka::handle(&context, request, flush)? {

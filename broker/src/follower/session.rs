@@ -27,8 +27,9 @@ use crate::partition::{Aftermath, Flush, Hosted};
 
 /// Requests on the way at once.
 const IN_FLIGHT_MAX: usize = 2;
-/// An answer later than the longest wait by this much means that the connection is dead.
-const ANSWER_GRACE: Duration = Duration::from_secs(10);
+/// Nothing of an answer for so long after the longest wait means that the connection is dead. Far below the lag for which a follower
+/// leaves the ISR, and below what TCP doubles its patience to after a cut; above any pause of a leader that is only busy.
+const ANSWER_GRACE: Duration = Duration::from_secs(4);
 /// First and longest wait before a refused partition is named again.
 const REFUSED_RETRY_MS: (u64, u64) = (20, 500);
 /// Longest wait before a replica with a limit is looked at again: the limit may have changed.
@@ -134,7 +135,7 @@ impl<'a> Session<'a> {
 
     async fn run(&mut self) -> Result<(), SessionError> {
         let wait = Duration::from_millis(u64::from(self.node.options.replica_fetch_wait_max_ms));
-        let mut answered = Instant::now();
+        let mut heard = Instant::now();
         loop {
             let (introduced, forgotten, over) = self.take_work();
             if over {
@@ -146,25 +147,29 @@ impl<'a> Session<'a> {
             }
             if self.must_tell(&introduced, &forgotten) {
                 if self.in_flight() == 0 {
-                    answered = Instant::now();
+                    heard = Instant::now();
                 }
                 self.send(introduced, forgotten).await?;
                 if self.in_flight() < IN_FLIGHT_MAX && self.has_more() {
                     continue;
                 }
             }
-            let silent_at = answered + wait + ANSWER_GRACE;
+            let silent_at = heard + wait + ANSWER_GRACE;
             let retry_at = self.retries.first().map_or(silent_at, |(at, _)| *at);
             tokio::select! {
+                // After a standstill of this process: first what has come meanwhile.
+                biased;
                 read = self.stream.read_buf(&mut self.buffer) => {
                     if read? == 0 {
                         return Err(SessionError::Closed);
                     }
+                    // A part of an answer is a sign of life, too: a slow link takes its time for a large one.
+                    heard = Instant::now();
                     while let Some(frame) = self.take_frame()? {
                         self.answered += 1;
-                        answered = Instant::now();
                         self.apply(frame)?;
-                        self.fetcher.answered(answered);
+                        heard = Instant::now();
+                        self.fetcher.answered(heard);
                     }
                 }
                 () = self.fetcher.wake.notified() => {}

@@ -12,7 +12,7 @@ use super::producer_ids::ProducerIds;
 use super::pulse::Pulse;
 use crate::clock::Clock;
 use crate::config::{GroupConfig, Shown};
-use crate::connection::{Budget, ConnectionLimits, Places};
+use crate::connection::{Budget, ConnectionLimits, Places, Turns};
 use crate::control::{FailedReports, Proposals, ServedReports};
 use crate::explain::Contact;
 use crate::follower::{Followers, Pace};
@@ -72,6 +72,8 @@ pub struct Node {
     pub view: Arc<View>,
     /// Who is connected.
     pub places: Arc<Places>,
+    /// Which connection speaks for a follower.
+    pub(crate) turns: Turns,
     /// Memory of the connections.
     pub budget: Arc<Budget>,
     /// Replicas here.
@@ -153,6 +155,7 @@ impl Node {
             cluster_id: parts.cluster_id,
             fetch_sessions: FetchSessions::new(parts.options.fetch_sessions_max),
             places: Places::new(parts.options.connections.clone(), descriptors),
+            turns: Turns::default(),
             budget: Arc::new(Budget::new(parts.options.connections.queued_max_bytes)),
             groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
             contact: Contact::default(),
