@@ -1,7 +1,7 @@
 //! Which partitions of the offsets topic this broker coordinates.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use barnabas_group::{GroupError, Settings, Waiter};
@@ -22,6 +22,8 @@ pub struct Coordinators {
     settings: Settings,
     /// Lock order: this one, then a partition.
     led: Mutex<BTreeMap<i32, Coordinator>>,
+    /// The broker is stopping: nothing is coordinated any more, whatever the image says.
+    ended: AtomicBool,
     next_waiter: AtomicU64,
     /// Held by whoever creates the offsets topic.
     pub(super) creating: tokio::sync::Mutex<()>,
@@ -46,6 +48,7 @@ impl Coordinators {
             data,
             settings,
             led: Mutex::default(),
+            ended: AtomicBool::new(false),
             next_waiter: AtomicU64::new(0),
             creating: tokio::sync::Mutex::default(),
         }
@@ -96,13 +99,28 @@ impl Coordinators {
     /// The coordinator of a group, if this broker is it.
     ///
     /// # Errors
-    /// [`GroupError::NotCoordinator`].
+    /// [`GroupError::NotCoordinator`]: another broker is. [`GroupError::CoordinatorLoadInProgress`]: this broker is to be it and has
+    /// not begun yet. Brokers hear of a new offsets topic one after the other, and whoever hears first names its leaders; so one
+    /// that has not heard of the topic at all was named too, or nobody would ask it. On "load in progress" every client asks
+    /// the same broker again, on "not the coordinator" librdkafka hands the error of an OffsetFetch to its user.
     pub fn of_group(&self, group_id: &str) -> Result<Coordinator, GroupError> {
         let node = self.node.upgrade().ok_or(GroupError::NotCoordinator)?;
         let image = node.view.image();
-        let topic = offsets_topic::of(&image).ok_or(GroupError::NotCoordinator)?;
-        let partition = partition_of(group_id, topic.partitions.len());
-        self.lock().get(&partition).cloned().ok_or(GroupError::NotCoordinator)
+        let is_named = match offsets_topic::of(&image) {
+            None => true,
+            Some(topic) => {
+                let partition = partition_of(group_id, topic.partitions.len());
+                if let Some(present) = self.lock().get(&partition) {
+                    return Ok(present.clone());
+                }
+                topic.partitions.get(&partition).is_some_and(|p| p.state.leader == Some(node.me))
+            }
+        };
+        if is_named && !self.ended.load(Ordering::Acquire) {
+            Err(GroupError::CoordinatorLoadInProgress)
+        } else {
+            Err(GroupError::NotCoordinator)
+        }
     }
 
     /// All of this broker, by partition.
@@ -123,6 +141,7 @@ impl Coordinators {
 
     /// Nothing is coordinated any more: the broker is stopping.
     pub fn end_all(&self) {
+        self.ended.store(true, Ordering::Release);
         for coordinator in std::mem::take(&mut *self.lock()).into_values() {
             coordinator.end();
         }

@@ -158,7 +158,6 @@ fn follower_in(
 async fn f2_a_new_epoch_reads_what_the_last_one_wrote_and_the_old_one_says_no_more() {
     let (node, disk) = (node(), Disk::new());
     let hosted = offsets_partition(&node, &disk);
-    assert_eq!(committed(&node).await, Err(GroupError::NotCoordinator), "it does not lead yet");
     state(&node, &hosted, push(1, 1, &[1]));
     until(&node, Ok(None)).await;
     assert_eq!(commit(&node, 5).await, done());
@@ -192,7 +191,29 @@ async fn f2_a_new_epoch_reads_what_the_last_one_wrote_and_the_old_one_says_no_mo
     assert_eq!(present.check(), Err(GroupError::NotCoordinator));
     until(&node, Ok(Some(6))).await;
     node.groups.end_all();
-    assert!(node.groups.of_group("g").is_err());
+    let stopping = committed(&node).await;
+    assert_eq!(stopping, Err(GroupError::NotCoordinator), "whatever the image says");
+}
+
+/// Another broker may have heard of the topic first, and have sent a client here.
+#[tokio::test]
+async fn who_has_not_heard_yet_that_it_coordinates_asks_for_patience() {
+    let loading = Err(GroupError::CoordinatorLoadInProgress);
+    let (node, disk) = (node(), Disk::new());
+    assert_eq!(committed(&node).await, loading, "of the topic itself");
+    let hosted = offsets_partition(&node, &disk);
+    assert_eq!(committed(&node).await, loading, "its replica does not lead yet");
+    state(&node, &hosted, push(1, 1, &[1]));
+    until(&node, Ok(None)).await;
+
+    // That somebody else does is no matter of patience.
+    state(&node, &hosted, push(2, 2, &[1, 2]));
+    let mut topic = node.view.image().topics[&hosted.topic_partition.topic].clone();
+    topic.partitions.insert(0, push(2, 2, &[1, 2]).partition);
+    let topics = BTreeMap::from([(hosted.topic_partition.topic.clone(), topic)]);
+    let delta = ClusterDelta { topics, ..ClusterDelta::default() };
+    node.view.apply((BrokerId(1), ControllerEpoch(1)), &delta);
+    assert_eq!(committed(&node).await, Err(GroupError::NotCoordinator));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! FindCoordinator (key 10), versions 0 to 6: KIP-98 (kinds of keys, from 1), KIP-699 (several at once, from 4). Only groups have a
-//! coordinator. The first question of all creates the offsets topic.
+//! coordinator. The first question of all creates the offsets topic. Whom this names may hear of the topic later than this broker: it
+//! asks for patience until then ([`crate::group::Coordinators::of_group`]).
 
 use std::sync::Arc;
 
