@@ -11,9 +11,9 @@ use barnabas_tests::admin::NewTopic;
 use barnabas_tests::client::Client;
 use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use barnabas_tests::scene::rounds;
-use barnabas_tests::wait::wait_for;
+use barnabas_tests::wait::{next_look, wait_for};
 use barnabas_tests::{Outcome, kcat};
-
+use barnabas_wire::messages::{FindCoordinatorRequest, OffsetFetchRequest};
 use serde_json::{Value, json};
 
 use super::clients::{python, python_command};
@@ -62,6 +62,43 @@ async fn kcat_goes_on_where_its_group_was() -> Outcome<()> {
     Ok(())
 }
 
+/// Asks one broker for a group's coordinator, and that one for its offsets at once: the code of its first answer.
+async fn offsets_at_once(asked: String, group: String) -> Outcome<i16> {
+    let mut client = Client::connect(&asked).await?;
+    let mut find = FindCoordinatorRequest::default();
+    find.key = group.as_str().into();
+    let found = loop {
+        let found = client.ask(2, &find).await?;
+        if found.error_code == 0 {
+            break found;
+        }
+        next_look().await;
+    };
+    let named = format!("{}:{}", found.host.as_str(), found.port);
+    let mut offsets = OffsetFetchRequest::default();
+    offsets.group_id = group.as_str().into();
+    Ok(Client::connect(&named).await?.ask(7, &offsets).await?.error_code)
+}
+
+/// The brokers hear of the offsets topic one after the other. Whoever hears first names the coordinators, and those must not
+/// send anybody away who comes before they have heard: librdkafka would hand that to its user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_consumers_of_a_cluster_are_not_sent_away_by_their_coordinators() -> Outcome<()> {
+    const NONE: i16 = 0;
+    const LOAD_IN_PROGRESS: i16 = 14;
+    let cluster = Cluster::start(options("")).await?;
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..48 {
+        let address = cluster.broker(1 + number % 3).config().listener.to_string();
+        asking.spawn(offsets_at_once(address, format!("first-{number}")));
+    }
+    while let Some(code) = tokio::time::timeout(SETTLE_MAX, asking.join_next()).await? {
+        let code = code??;
+        assert!([NONE, LOAD_IN_PROGRESS].contains(&code), "{code}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_come_and_go_and_static_ones_come_back() -> Outcome<()> {
     let cluster = Cluster::start(options("")).await?;
@@ -104,7 +141,7 @@ async fn the_commands_list_describe_reset_and_delete_a_group() -> Outcome<()> {
 
     let to = ["reset-offsets", "g", "--topic", "orders", "--to-offset", "1"];
     let shown = group(&cluster, &to).await?.unwrap();
-    assert_eq!(shown["executed"], json!(false));
+    assert_eq!((&shown["executed"], &shown["new"]), (&json!(false), &json!(false)));
     assert_eq!(consume()?, 0, "nothing was changed");
     let done = group(&cluster, &[&to[..], &["--execute"]].concat()).await?.unwrap();
     assert!(done["offsets"].as_array().is_some_and(|rows| rows.iter().all(|r| r["after"] == 1)));
@@ -112,6 +149,8 @@ async fn the_commands_list_describe_reset_and_delete_a_group() -> Outcome<()> {
     let back = ["reset-offsets", "g", "--topic", "orders:0", "--shift-by", "-2", "--execute"];
     group(&cluster, &back).await?.unwrap();
     assert_eq!(consume()?, 2);
+    let mistyped = ["reset-offsets", "G", "--topic", "orders", "--to-latest"];
+    assert_eq!(group(&cluster, &mistyped).await?.unwrap()["new"], json!(true));
 
     group(&cluster, &["delete", "g"]).await?.unwrap();
     assert_eq!(group(&cluster, &["list"]).await?, Ok(json!([])));

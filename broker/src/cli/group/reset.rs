@@ -65,6 +65,15 @@ pub(super) fn reset(args: &ResetArgs) -> Result<(), CliError> {
         return Err(refusal(&args.group, 68));
     }
     let committed = cluster.committed(coordinator, &args.group)?;
+    let is_new = described.group_state.as_str() == "Dead" && committed.is_empty();
+    if is_new {
+        // A name with a mistake in it would become a group of its own, and the one that was meant stays where it is.
+        eprintln!(
+            "barnabas: there is no group '{}': {} with these offsets; `barnabas group list` shows those that are",
+            printable(&args.group),
+            if args.execute { "it begins" } else { "it would begin" }
+        );
+    }
     let partitions = args.partitions(&cluster)?;
     let bounds = (cluster.offsets(&partitions, EARLIEST)?, cluster.offsets(&partitions, LATEST)?);
     let at = match args.to.to_datetime {
@@ -108,7 +117,9 @@ pub(super) fn reset(args: &ResetArgs) -> Result<(), CliError> {
         })
         .collect();
     if args.asking.json {
-        print_json(&json!({ "group": args.group, "executed": args.execute, "offsets": rows }));
+        print_json(&json!({
+            "group": args.group, "new": is_new, "executed": args.execute, "offsets": rows,
+        }));
         return Ok(());
     }
     say!("{}", table(&["topic", "partition", "before", "after"], &rows).trim_end());

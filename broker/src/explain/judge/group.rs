@@ -106,6 +106,9 @@ pub fn lags(facts: &Facts, health: &v1::GroupHealth) -> Vec<String> {
     }
     known.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let mut told = Vec::new();
+    if health.coordinated && health.offsets.is_empty() {
+        told.push("no commits".to_owned());
+    }
     if !known.is_empty() {
         told.push(format!("lag {total} records in {} partitions", known.len()));
     }

@@ -31,13 +31,20 @@ pub(in crate::http) struct Group {
 }
 
 impl Group {
-    /// Records that are committed and not read yet; `None`: not all are known.
+    /// Records behind what is committed; `None`: nothing is committed, or not all ends are known.
     pub(in crate::http) fn lag(&self) -> Option<i64> {
+        if self.told.offsets.is_empty() {
+            return None;
+        }
         self.told.offsets.iter().zip(&self.ends).map(|(at, end)| lag(at, *end)).sum()
     }
 
-    /// How long the oldest record that is not read has been there at `now_ms`, by its own timestamp; 0: all is read; `None`: not known.
+    /// How long the oldest record that is not read has been there at `now_ms`, by its own timestamp; 0: all is read; `None`: nothing is committed, or
+    /// it is not known.
     pub(in crate::http) fn lag_ms(&self, now_ms: i64) -> Option<i64> {
+        if self.told.offsets.is_empty() {
+            return None;
+        }
         let offsets = self.told.offsets.iter().zip(&self.ends).zip(&self.written);
         let ages = offsets.map(|((at, end), written)| match lag(at, *end)? {
             0 => Some(0),
@@ -225,6 +232,9 @@ mod tests {
         assert_eq!(group.lag_ms(1_700), Some(0), "all is read");
         group.ends[1] = None;
         assert_eq!((group.lag(), group.lag_ms(1_700)), (None, None));
+        (group.told.offsets, group.ends) = (Vec::new(), Vec::new());
+        let none = (group.lag(), group.lag_ms(1_700));
+        assert_eq!(none, (None, None), "who has committed nothing is not at the end");
     }
 
     #[test]
