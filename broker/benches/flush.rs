@@ -294,6 +294,7 @@ impl World {
                 broker_id: *id,
                 cluster_id: ClusterId("bench".into()),
                 has_topics: false,
+                restored: None,
                 recovery_threads: 1,
             };
             let storage = Arc::new(locked.start(&owner).expect("a start").storage);

@@ -151,6 +151,7 @@ pub(crate) fn owner() -> Owner {
         broker_id: ME,
         cluster_id: ClusterId(CLUSTER.into()),
         has_topics: false,
+        restored: None,
         recovery_threads: 2,
     }
 }

@@ -1,6 +1,6 @@
 //! Why a broker cannot take its place in the cluster: each a sentence that names the thing and the remedy.
 
-use barnabas_types::{BrokerId, ClusterId};
+use barnabas_types::{BrokerId, ClusterId, LeaderEpoch, TopicPartition};
 
 /// Why the service did not start, or ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -65,13 +65,31 @@ pub enum Error {
     /// The data directory belongs to a cluster, and ZooKeeper holds none.
     #[error(
         "the data directory belongs to cluster {expected}, but ZooKeeper at {connect} holds no cluster (/cluster/id is \
-         missing); correct zookeeper.connect, or restore ZooKeeper's data"
+         missing); correct zookeeper.connect, or restore ZooKeeper's data (a snapshot of its own, or 'barnabas zookeeper restore')"
     )]
     NoCluster {
         /// As configured.
         connect: String,
         /// What the data directory says.
         expected: ClusterId,
+    },
+    /// What ZooKeeper holds is older than the logs: it was restored from a backup, and nobody was told.
+    #[error(
+        "the log of {partition} knows leader epoch {log}, and ZooKeeper at {connect} has only come to {stored} (so in {partitions} \
+         partitions of this broker): its data were taken back to an earlier time, and would make replicas lead that lack records; stop \
+         all brokers, run 'barnabas zookeeper restore --config FILE' on one of their machines, and start them again"
+    )]
+    OlderThanLogs {
+        /// As configured.
+        connect: String,
+        /// The first of them.
+        partition: TopicPartition,
+        /// The newest epoch in its log.
+        log: LeaderEpoch,
+        /// The epoch in its state.
+        stored: LeaderEpoch,
+        /// How many.
+        partitions: usize,
     },
     /// Somebody else is registered under this id.
     #[error(

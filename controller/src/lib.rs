@@ -27,6 +27,7 @@ mod drive;
 mod error;
 mod follow;
 mod membership;
+mod older;
 mod open;
 mod predecessor;
 mod service;

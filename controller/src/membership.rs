@@ -17,7 +17,7 @@ use crate::dial::{Dialled, dial};
 use crate::drive::{self, Backoff};
 use crate::error::Error;
 use crate::follow::{self, PushStreams};
-use crate::open::{Live, ensure_tree};
+use crate::open::{Identity, Live, ensure_tree, same_cluster};
 use crate::predecessor::Predecessor;
 use crate::service::Rebalance;
 use crate::term::{self, RunningTerm, TermHandle};
@@ -44,6 +44,8 @@ pub(crate) struct Setting<C: Connect> {
     pub(crate) me: BrokerId,
     pub(crate) connect: C,
     pub(crate) first: Live<C::Client>,
+    /// Of which cluster the first session was.
+    pub(crate) cluster: Identity,
     /// What the next registration says.
     pub(crate) registration: watch::Receiver<BrokerNode>,
     pub(crate) defaults: Defaults,
@@ -104,6 +106,9 @@ struct Shell<C: Connect> {
     connect: Arc<C>,
     candidate: Candidate,
     first: Option<Live<C::Client>>,
+    cluster: Identity,
+    /// The newest controller epoch that was heard of.
+    newest: ControllerEpoch,
     live: Option<Live<C::Client>>,
     registration: watch::Receiver<BrokerNode>,
     defaults: Defaults,
@@ -135,6 +140,7 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         me,
         connect,
         first,
+        cluster,
         registration,
         defaults,
         rebalance,
@@ -154,6 +160,8 @@ pub(crate) async fn run<C: Connect>(setting: Setting<C>) {
         connect: Arc::new(connect),
         candidate: Candidate::new(me, directory),
         first: Some(first),
+        cluster,
+        newest: ControllerEpoch(0),
         live: None,
         registration,
         defaults,
@@ -382,10 +390,14 @@ impl<C: Connect> Shell<C> {
         match effect {
             CandidateEffect::Connect => return self.renew(),
             CandidateEffect::Registered { epoch, controller_epoch_min } => {
+                self.newest = self.newest.max(controller_epoch_min);
                 self.registered(epoch, controller_epoch_min)
             }
             CandidateEffect::Unregistered => self.set(|m| m.broker_epoch = None),
-            CandidateEffect::BeginTerm { epoch, version } => self.begin_term(epoch, version),
+            CandidateEffect::BeginTerm { epoch, version } => {
+                self.newest = self.newest.max(epoch);
+                self.begin_term(epoch, version)
+            }
             CandidateEffect::EndTerm => {
                 if let Some(term) = self.drop_term() {
                     term.end().await;
@@ -397,6 +409,7 @@ impl<C: Connect> Shell<C> {
                 if known != Some((controller, epoch)) {
                     tracing::info!(target: "controller", broker = self.me.0, controller = controller.0, controller_epoch = epoch.0, "following the controller");
                 }
+                self.newest = self.newest.max(epoch);
                 self.set(|m| m.controller = Some((controller, epoch)));
                 self.predecessor.known(controller, epoch);
             }
@@ -440,11 +453,19 @@ impl<C: Connect> Shell<C> {
             return Some(self.connected(session));
         }
         let (connect, me) = (Arc::clone(&self.connect), self.me);
+        let (cluster, known) = (self.cluster.clone(), self.newest);
         self.tasks.spawn(async move {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
             loop {
                 match connect.connect().await {
-                    Ok(live) => return Done::Connected(live),
+                    Ok(live) => match same_cluster(&live.0, &cluster, known).await {
+                        Ok(()) => return Done::Connected(live),
+                        Err(why) => {
+                            tracing::error!(target: "controller", broker = me.0, "{why}");
+                            live.0.close();
+                            tokio::time::sleep(backoff.wait()).await;
+                        }
+                    },
                     Err(error) => {
                         tracing::warn!(target: "controller", broker = me.0, %error, "no ZooKeeper session yet");
                         tokio::time::sleep(backoff.wait()).await;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use barnabas_proto::znode::{self, paths};
-use barnabas_types::{BrokerId, ClusterId};
+use barnabas_types::{BrokerId, ClusterId, ControllerEpoch};
 use tokio::sync::mpsc;
 
 use crate::drive::Backoff;
@@ -76,7 +76,7 @@ pub(crate) async fn has_expired<Z: ZooKeeper>(client: &Z) -> bool {
 }
 
 /// Submits until the outcome is known.
-async fn ask<Z: ZooKeeper>(client: &Z, request: &Request) -> Result<Reply, ZkError> {
+pub(crate) async fn ask<Z: ZooKeeper>(client: &Z, request: &Request) -> Result<Reply, ZkError> {
     let mut backoff = Backoff::zookeeper();
     loop {
         match client.submit(request.clone()).await {
@@ -102,6 +102,15 @@ pub(crate) async fn ensure_tree<Z: ZooKeeper>(client: &Z) -> Result<(), ZkError>
     Ok(())
 }
 
+/// What `/cluster/id` says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    /// The cluster's id.
+    pub(crate) id: ClusterId,
+    /// The last restoration of what ZooKeeper holds, if there was one.
+    pub(crate) restored: Option<String>,
+}
+
 /// The id of the cluster in ZooKeeper; made if there is none and the data directory is new as well.
 ///
 /// # Errors
@@ -110,13 +119,13 @@ pub(crate) async fn cluster_id<Z: ZooKeeper>(
     client: &Z,
     address: &str,
     expected: Option<&ClusterId>,
-) -> Result<ClusterId, Error> {
+) -> Result<Identity, Error> {
     let failed = |reason: String| Error::ZooKeeper { connect: address.to_owned(), reason };
     let found = read_cluster_id(client).await.map_err(failed)?;
     match (expected, found) {
-        (Some(expected), Some(found)) if *expected != found => {
+        (Some(expected), Some(found)) if *expected != found.id => {
             let (connect, expected) = (address.to_owned(), expected.clone());
-            return Err(Error::WrongCluster { connect, expected, found });
+            return Err(Error::WrongCluster { connect, expected, found: found.id });
         }
         (Some(expected), None) => {
             return Err(Error::NoCluster {
@@ -183,12 +192,57 @@ pub(crate) async fn has_topics<Z: ZooKeeper>(client: &Z, address: &str) -> Resul
     }
 }
 
-async fn read_cluster_id<Z: ZooKeeper>(client: &Z) -> Result<Option<ClusterId>, String> {
+/// Whether a later session is one with the same cluster in the same state of its history: an ensemble that lost its data, or was taken
+/// back to an earlier time, would have this broker elected over topics that it does not know, and their replicas would go.
+/// `known` is the newest controller epoch that this broker has heard of.
+///
+/// # Errors
+/// A sentence that says what to do.
+pub(crate) async fn same_cluster<Z: ZooKeeper>(
+    client: &Z,
+    expected: &Identity,
+    known: ControllerEpoch,
+) -> Result<(), String> {
+    const NEXT: &str = "this broker does not register there, and goes on serving what it leads; stop all brokers and restore ZooKeeper's \
+                        data (a snapshot of its own, or 'barnabas zookeeper restore')";
+    let Some(found) = read_cluster_id(client).await? else {
+        return Err(format!(
+            "ZooKeeper holds no cluster any more (/cluster/id is missing): {NEXT}"
+        ));
+    };
+    if found.id != expected.id {
+        return Err(format!(
+            "ZooKeeper is that of cluster {} now, not of {}: {NEXT}",
+            found.id, expected.id
+        ));
+    }
+    if found.restored != expected.restored {
+        return Err("ZooKeeper's data were restored: restart this broker, which must not go on with what it knew".to_owned());
+    }
+    let get = Request::Get { path: paths::CONTROLLER_EPOCH.into(), watch: false };
+    let epoch = match ask(client, &get).await {
+        Ok(Reply::Node(Some(node))) => {
+            znode::parse_controller_epoch(&node.data).map_err(|e| e.to_string())?
+        }
+        Ok(_) => ControllerEpoch(0),
+        Err(error) => return Err(error.to_string()),
+    };
+    if epoch < known {
+        return Err(format!(
+            "ZooKeeper's data were taken back to an earlier time: its last controller has epoch {epoch}, and this broker knows {known}: {NEXT}"
+        ));
+    }
+    Ok(())
+}
+
+async fn read_cluster_id<Z: ZooKeeper>(client: &Z) -> Result<Option<Identity>, String> {
     ask(client, &Request::Sync).await.map_err(|error| error.to_string())?;
     let get = Request::Get { path: paths::CLUSTER_ID.into(), watch: false };
     match ask(client, &get).await {
         Ok(Reply::Node(Some(node))) => {
-            znode::parse_cluster_id(&node.data).map(Some).map_err(|error| error.to_string())
+            let id = znode::parse_cluster_id(&node.data).map_err(|error| error.to_string())?;
+            let restored = znode::parse_restored(&node.data).map_err(|error| error.to_string())?;
+            Ok(Some(Identity { id, restored }))
         }
         Ok(_) => Ok(None),
         Err(error) => Err(error.to_string()),

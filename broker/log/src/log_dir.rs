@@ -19,7 +19,7 @@ use crate::progress::RecoveryProgress;
 use crate::shared::{RECOVERY_POINTS, Shared, TAIL_LOST};
 
 const LOCK: &str = ".lock";
-const META: &str = "meta.properties";
+pub(crate) const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
 const BOOT_ID: &str = "barnabas.boot_id";
 /// What `meta.properties` says: to whom the directory belongs.

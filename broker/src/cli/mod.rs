@@ -88,7 +88,7 @@ enum Noun {
     Health(health::HealthArgs),
     /// Look at a broker's machine, its cluster and its ZooKeeper, and say of each thing how it is and what to do.
     Doctor(doctor::DoctorArgs),
-    /// Tell whose the nodes in ZooKeeper are, and make them the brokers' alone or anybody's.
+    /// Save what ZooKeeper holds of the cluster and make it again; tell whose its nodes are, and make them the brokers' alone.
     #[command(subcommand, name = "zookeeper")]
     ZooKeeper(zookeeper::ZooKeeperVerb),
     /// Look into the files of a data directory.

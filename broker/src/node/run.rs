@@ -162,10 +162,19 @@ async fn life(
         }
     };
     let cluster_id = opened.cluster_id().clone();
+    // After a restoration that is news here the epochs are told anew by all (R8).
+    let restored = opened.restored().map(str::to_owned);
+    if locked.knows_of(restored.as_deref())
+        && let Err(error) = opened.refuse_older(&locked.log_epochs()).await
+    {
+        locked.abandon();
+        return Err(error.into());
+    }
     let start = locked.start(&Owner {
         broker_id: config.broker_id,
         cluster_id: cluster_id.clone(),
         has_topics: opened.has_topics(),
+        restored,
         recovery_threads: config.storage.recovery_threads,
     })?;
     let registration = BrokerNode {

@@ -45,6 +45,8 @@ pub struct Storage {
     disk: Disk,
     /// Ids of all directories, those that are offline too.
     record: BTreeSet<DirectoryId>,
+    /// The last restoration of ZooKeeper's data.
+    restored: Option<String>,
     host_crashed: bool,
 }
 
@@ -163,6 +165,24 @@ impl Storage {
                 && !partitions.is_empty()
             {
                 result = result.and(log_dir.delete_all(&partitions));
+            }
+        }
+        result
+    }
+
+    /// Renames the directories of partitions away as stray, wherever they are: they are kept for a week. Their logs must not be open.
+    ///
+    /// # Errors
+    /// The first error; the others are renamed nevertheless, and the next start tries again.
+    pub fn set_aside(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
+        let mut result = Ok(());
+        let mut homes = self.homes();
+        for tp in partitions {
+            for home in homes.remove(tp).unwrap_or_default() {
+                // What lies in one that is offline is looked at when it is back.
+                if let Some(log_dir) = self.directories[home.directory].usable() {
+                    result = result.and(log_dir.set_aside(tp));
+                }
             }
         }
         result

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use barnabas_log::{Disk, LogDir, LogError, StartKind, read_text, replace_durably};
-use barnabas_types::{BrokerId, ClusterId, DirectoryId, TopicPartition};
+use barnabas_log::{Disk, LogDir, LogError, StartKind, holdings, read_text, replace_durably};
+use barnabas_types::{BrokerId, ClusterId, DirectoryId, LeaderEpoch, TopicId, TopicPartition};
 
 use super::{Directory, Home, LedFile, NoteKey, Opening, Storage};
 
 const DIRECTORIES: &str = "barnabas.directories";
+/// Names the last restoration of ZooKeeper's data that the broker has taken note of.
+const RESTORED: &str = "barnabas.restored";
 
 type Homes = BTreeMap<TopicPartition, Vec<Home>>;
 
@@ -47,6 +49,9 @@ pub struct Owner {
     pub cluster_id: ClusterId,
     /// The cluster has topics: a broker without data may be one that has lost it.
     pub has_topics: bool,
+    /// The last restoration of ZooKeeper's data. Since one that is news here nobody knows who was in which ISR, so every broker
+    /// takes its tail for lost, and the longest logs lead once all are heard (R8).
+    pub restored: Option<String>,
     /// `num.recovery.threads.per.data.dir`.
     pub recovery_threads: usize,
 }
@@ -76,6 +81,9 @@ struct Begun {
     /// See [`Storage::host_crashed`].
     host_crashed: bool,
 }
+
+/// What the logs of a broker know: the newest leader epoch of each partition, and in which life of its topic.
+pub(crate) type LogEpochs = Vec<(TopicPartition, TopicId, LeaderEpoch)>;
 
 impl Locked {
     /// Locks each directory, and makes those that are not there. One that refuses with an I/O error is offline; the others
@@ -117,6 +125,25 @@ impl Locked {
         metas.map(|meta| meta.cluster_id.clone()).next()
     }
 
+    /// Whether the broker has served since this restoration of ZooKeeper's data.
+    #[must_use]
+    pub fn knows_of(&self, restored: Option<&str>) -> bool {
+        let log_dirs = self.entries.iter().filter_map(|entry| entry.log_dir.as_ref());
+        log_dirs.filter(|log_dir| !log_dir.is_new()).all(|log_dir| knows_of(log_dir, restored))
+    }
+
+    /// What the logs know. What cannot be read is left out: opening it tells.
+    #[must_use]
+    pub fn log_epochs(&self) -> LogEpochs {
+        let found = self.entries.iter().filter_map(|entry| holdings(&entry.path).ok());
+        let mut all: LogEpochs = found
+            .flat_map(|holdings| holdings.partitions)
+            .filter_map(|held| Some((held.partition, held.topic_id, held.last_epoch?)))
+            .collect();
+        all.sort();
+        all
+    }
+
     /// Takes back what a start that came to nothing has left in new directories.
     pub fn abandon(self) {
         for log_dir in self.entries.into_iter().filter_map(|entry| entry.log_dir) {
@@ -154,6 +181,7 @@ impl Locked {
                     threads: owner.recovery_threads.max(1),
                     disk: self.disk,
                     record,
+                    restored: owner.restored.clone(),
                     host_crashed,
                 };
                 Ok(Start { storage, kind, directory_id, journal_id })
@@ -201,7 +229,12 @@ impl Locked {
         let is_missing = |id: &&DirectoryId| !ids.contains(id);
         let offline = self.entries.iter().any(|entry| entry.trouble.is_some());
         let missing = known.iter().any(|id| is_missing(&id)) || offline;
-        if owner.has_topics && (all_new || missing) && !tail_lost {
+        let mut is_news = false;
+        self.each(|log_dir| {
+            is_news |= !log_dir.is_new() && !knows_of(log_dir, owner.restored.as_deref());
+            Ok(())
+        })?;
+        if owner.has_topics && (all_new || missing || is_news) && !tail_lost {
             tail_lost = true;
             let mut marked = Err(LogError::Fenced);
             self.each(|log_dir| {
@@ -267,10 +300,13 @@ impl Locked {
 impl Storage {
     /// Writes into every directory which there are: once the broker is registered (before that, a start that comes to
     /// nothing takes back what it made), and before the first partition is opened. One that refuses is offline from then on.
+    /// The last restoration of ZooKeeper's data is noted likewise: the lost-tail mark that it asked for is durable by then.
     pub fn remember_directories(&self) {
         for directory in &self.directories {
             let Some(log_dir) = directory.usable() else { continue };
-            if let Err(error) = write_ids(&self.disk, log_dir.path(), &self.record) {
+            let noted = write_ids(&self.disk, log_dir.path(), &self.record)
+                .and_then(|()| write_restored(&self.disk, log_dir, self.restored.as_deref()));
+            if let Err(error) = noted {
                 directory.fail(error.to_string());
             }
         }
@@ -313,4 +349,19 @@ fn write_ids(disk: &Disk, directory: &Path, ids: &BTreeSet<DirectoryId>) -> Resu
     }
     let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
     replace_durably(disk, &directory.join(DIRECTORIES), text.as_bytes())
+}
+
+fn knows_of(log_dir: &LogDir, restored: Option<&str>) -> bool {
+    let noted = read_text(&log_dir.path().join(RESTORED)).ok().flatten();
+    // A note of a restoration that ZooKeeper does not know of: it was taken back to a time before that.
+    noted.as_deref().map(str::trim).filter(|noted| !noted.is_empty()) == restored
+}
+
+fn write_restored(disk: &Disk, log_dir: &LogDir, restored: Option<&str>) -> Result<(), LogError> {
+    if knows_of(log_dir, restored) {
+        return Ok(());
+    }
+    // Empty: ZooKeeper knows of none any more.
+    let text = restored.map_or_else(String::new, |restored| format!("{restored}\n"));
+    replace_durably(disk, &log_dir.path().join(RESTORED), text.as_bytes())
 }

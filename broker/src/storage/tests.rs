@@ -228,3 +228,37 @@ fn a_stop_ends_opening_at_once() {
     assert!(matches!(open(&begun.storage, tp("t", 0)), Err(OpenError::Stopping)));
     assert!(!temp.path().join("a/t-0").exists());
 }
+
+#[test]
+fn a_restoration_that_is_news_means_a_lost_tail_once() {
+    let temp = TempDir::new("dirs");
+    let two = paths(&temp, &["a", "b"]);
+    let restored = |name: &str| Owner { restored: Some(name.to_owned()), ..in_use() };
+    let kept = start(&two, &owner());
+    let (log, _) = open(&kept.storage, tp("t", 0)).unwrap();
+    stop(kept, vec![log]);
+    assert!(Locked::lock(&two).unwrap().knows_of(None));
+    assert!(!Locked::lock(&two).unwrap().knows_of(Some("1")));
+    // A start that comes to nothing has taken no note.
+    let begun = Locked::lock(&two).unwrap().start_under(&restored("1"), Some("boot-1")).unwrap();
+    assert!(begun.kind.tail_lost && !begun.storage.host_crashed());
+    begun.storage.abandon();
+    assert!(!Locked::lock(&two).unwrap().knows_of(Some("1")));
+    let begun = start(&two, &restored("1"));
+    assert!(begun.kind.tail_lost && begun.kind.clean);
+    for directory in begun.storage.directories() {
+        directory.usable().unwrap().clear_tail_lost().unwrap();
+    }
+    stop(begun, Vec::new());
+    let again = start(&two, &restored("1"));
+    assert!(!again.kind.tail_lost, "once");
+    stop(again, Vec::new());
+    // Taken back to a time before: nobody knows who was in which ISR.
+    let back = start(&two, &in_use());
+    assert!(back.kind.tail_lost);
+    for directory in back.storage.directories() {
+        directory.usable().unwrap().clear_tail_lost().unwrap();
+    }
+    stop(back, Vec::new());
+    assert!(!start(&two, &in_use()).kind.tail_lost);
+}

@@ -229,7 +229,11 @@ fn recover(
     if view.is_suspected(best) {
         return None; // its session ends, or it answers
     }
-    let next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
+    let mut next = successor(view, state, Some(best), true, vec![(best, report.broker_epoch)]);
+    // Only where what is stored was taken back to an earlier time do logs know newer epochs: an epoch has one leader.
+    if let Some(known) = heard.iter().filter_map(|(_, report)| report.last_epoch).max() {
+        next.leader_epoch = next.leader_epoch.max(known.next());
+    }
     let kind = if all { "recovered from the longest log" } else { "unclean leader election" };
     let why = format!("{kind}: reported {}", shown(&heard));
     Some(Decision { text: describe(state, &next, &why), warn: true, state: next })

@@ -310,6 +310,17 @@ fn r8_all_of_ar_have_reported_and_the_longest_log_leads() {
 }
 
 #[test]
+fn r8_the_leader_epoch_is_above_all_that_the_logs_know() {
+    // What is stored was taken back to an earlier time.
+    let mut term = last_member_lost();
+    term.report(1, 21, 5, 40);
+    term.report(3, 13, 30, 60);
+    let effects = term.report(2, 12, 4, 900);
+    let new = only(&effects);
+    assert_eq!((leader(new), new.leader_epoch), (3, LeaderEpoch(31)));
+}
+
+#[test]
 fn r8_equal_logs_prefer_an_isr_member_then_ar_order() {
     let registered = [(b(1), broker(11)), (b(2), broker(12)), (b(3), lost(23))].into();
     let (mut term, _) = Term::of(registered, AR, stored(3, 5, &[(3, 13)]));

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use barnabas_controller_core::Defaults;
 use barnabas_proto::v1;
 use barnabas_proto::znode::BrokerNode;
-use barnabas_types::{BrokerEpoch, BrokerId, ClusterId};
+use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, TopicId, TopicPartition};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -32,6 +32,7 @@ pub use timeline::FailoverHistory;
 use crate::error::Error;
 use crate::follow::{self, PushStreams};
 use crate::membership::{self, Membership};
+use crate::older;
 use crate::open::{self, Live};
 use crate::zookeeper::{Connect, Servers};
 
@@ -74,7 +75,7 @@ pub struct Opened<C: Connect = Servers> {
     config: Config,
     connect: C,
     first: Live<C::Client>,
-    cluster_id: ClusterId,
+    cluster: open::Identity,
     has_topics: bool,
 }
 
@@ -108,8 +109,8 @@ pub async fn open_with<C: Connect>(config: Config, connect: C) -> Result<Opened<
             Ok((id, open::has_topics(&first.0, address).await?))
         };
         let error = match read.await {
-            Ok((cluster_id, has_topics)) => {
-                return Ok(Opened { config, connect, first, cluster_id, has_topics });
+            Ok((cluster, has_topics)) => {
+                return Ok(Opened { config, connect, first, cluster, has_topics });
             }
             Err(error) => error,
         };
@@ -126,7 +127,26 @@ impl<C: Connect> Opened<C> {
     /// The cluster's id, for a new data directory and for clients.
     #[must_use]
     pub fn cluster_id(&self) -> &ClusterId {
-        &self.cluster_id
+        &self.cluster.id
+    }
+
+    /// The last restoration of what ZooKeeper holds, if there was one. A broker that has not served since then must take its
+    /// tail for lost, as all others do: which replicas may lead is not known any more, and the longest log is (R8).
+    #[must_use]
+    pub fn restored(&self) -> Option<&str> {
+        self.cluster.restored.as_deref()
+    }
+
+    /// Compares what the logs of this broker know with what is stored.
+    ///
+    /// # Errors
+    /// [`Error::OlderThanLogs`] if a log knows a leader epoch that its partition, in the same life of its topic, has not come to
+    /// yet: what is stored was taken back to an earlier time. [`Error::ZooKeeper`]. Nothing was changed.
+    pub async fn refuse_older(
+        &self,
+        logs: &[(TopicPartition, TopicId, LeaderEpoch)],
+    ) -> Result<(), Error> {
+        older::refuse(&self.first.0, &self.config.zookeeper_connect, logs).await
     }
 
     /// Whether the cluster has topics. A broker that comes without data into such a cluster may have lost it, and has to
@@ -162,6 +182,7 @@ impl<C: Connect> Opened<C> {
             me: self.config.broker_id,
             connect: self.connect,
             first: self.first,
+            cluster: self.cluster,
             registration: next,
             defaults: self.config.defaults,
             rebalance: self.config.rebalance,

@@ -59,6 +59,32 @@ pub fn write_cluster_id(id: &ClusterId) -> Vec<u8> {
     json!({"version": "1", "id": id.0}).to_string().into_bytes()
 }
 
+/// A field of our own in `/cluster/id`: the last restoration of what ZooKeeper holds.
+const RESTORED: &str = "restored";
+
+/// Content of `/cluster/id` after a restoration, which 1 to 64 visible ASCII characters name.
+#[must_use]
+pub fn write_restored_cluster_id(id: &ClusterId, restored: &str) -> Vec<u8> {
+    json!({"version": "1", "id": id.0, RESTORED: restored}).to_string().into_bytes()
+}
+
+/// The last restoration that `/cluster/id` names; `None` if nothing was ever restored.
+///
+/// # Errors
+/// [`ZnodeError`] if it is not 1 to 64 visible ASCII characters.
+pub fn parse_restored(data: &[u8]) -> Result<Option<String>, ZnodeError> {
+    let fields = Fields::parse(paths::CLUSTER_ID, data)?;
+    if fields.optional(RESTORED).is_none() {
+        return Ok(None);
+    }
+    let restored = fields.text(RESTORED)?;
+    if restored.is_empty() || restored.len() > 64 || !restored.bytes().all(|b| b.is_ascii_graphic())
+    {
+        return Err(fields.error(RESTORED, "not 1 to 64 visible ASCII characters"));
+    }
+    Ok(Some(restored.to_owned()))
+}
+
 /// The newest version of `/cluster/id` that is read; it stands for the format of everything in ZooKeeper.
 const CLUSTER_VERSION_MAX: u64 = 1;
 
@@ -113,6 +139,16 @@ mod tests {
         );
         let id = ClusterId::from_bytes([3; 16]);
         assert_eq!(parse_cluster_id(&write_cluster_id(&id)), Ok(id));
+    }
+
+    #[test]
+    fn a_restoration_is_named_beside_the_id() {
+        let id = ClusterId::from_bytes([3; 16]);
+        let node = write_restored_cluster_id(&id, "1-a");
+        assert_eq!(parse_cluster_id(&node), Ok(id.clone()));
+        assert_eq!(parse_restored(&node), Ok(Some("1-a".to_owned())));
+        assert_eq!(parse_restored(&write_cluster_id(&id)), Ok(None));
+        assert!(parse_restored(&write_restored_cluster_id(&id, "a\nb")).is_err());
     }
 
     #[test]

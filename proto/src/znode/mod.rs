@@ -9,8 +9,8 @@ mod topic;
 
 pub use broker::BrokerNode;
 pub use controller::{
-    ControllerNode, parse_cluster_id, parse_controller_epoch, write_cluster_id,
-    write_controller_epoch,
+    ControllerNode, parse_cluster_id, parse_controller_epoch, parse_restored, write_cluster_id,
+    write_controller_epoch, write_restored_cluster_id,
 };
 pub use json::ZnodeError;
 pub use producer_ids::ProducerIdBlock;

@@ -138,11 +138,16 @@ impl Agent {
     ) {
         let mut gone = Vec::new();
         for hosted in replicas {
-            self.drop_replica(hosted, mine, false);
-            self.tombstones.insert(hosted.topic_partition.clone(), hosted.accepted());
+            self.end_replica(hosted, mine);
             gone.push(hosted.topic_partition.clone());
         }
         self.delete_directories(&gone);
+    }
+
+    /// Ends a replica for good; its directory stays for now.
+    fn end_replica(&mut self, hosted: &Arc<Hosted>, mine: BrokerEpoch) {
+        self.drop_replica(hosted, mine, false);
+        self.tombstones.insert(hosted.topic_partition.clone(), hosted.accepted());
     }
 
     /// After a full state: replicas and directories of which it does not speak go (R22a holds: the epoch was checked).
@@ -158,15 +163,34 @@ impl Agent {
                     .and_then(|topic| topic.partitions.get(&tp.partition))
                     .is_some_and(|partition| partition.assigned_replicas.contains(&me))
         };
-        let all = self.node.partitions.all();
-        self.drop_replicas(all.iter().filter(|hosted| !wanted(&hosted.topic_partition)), mine);
+        let mut gone = Vec::new();
+        for hosted in self.node.partitions.all() {
+            if !wanted(&hosted.topic_partition) {
+                self.end_replica(&hosted, mine);
+                gone.push(hosted.topic_partition.clone());
+            }
+        }
+        self.set_aside(&gone);
         if self.swept {
             return;
         }
         self.swept = true;
         let mut gone = self.storage.partitions();
         gone.retain(|tp| !wanted(tp));
-        self.delete_directories(&gone);
+        self.set_aside(&gone);
+    }
+
+    /// What a full state does not speak of was deleted or moved away while the broker did not hear of it, or ZooKeeper has
+    /// forgotten it (an older backup): that cannot be told apart here, so it is kept for a week.
+    fn set_aside(&self, partitions: &[TopicPartition]) {
+        let result = self.storage.set_aside(partitions);
+        for tp in partitions {
+            let (topic, partition) = (&tp.topic, tp.partition);
+            tracing::warn!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "ZooKeeper does not assign this replica here any more: its directory is set aside as *-stray, and removed in a week");
+        }
+        if let Err(error) = result {
+            tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "a directory cannot be set aside; the next start tries again");
+        }
     }
 
     /// Ends a replica: nobody is assigned any more, so waiters end and followers are told.

@@ -190,7 +190,7 @@ async fn r28_the_next_life_of_a_topic_that_has_no_replica_here_leaves_no_directo
 }
 
 #[tokio::test]
-async fn r28_directories_of_which_nobody_speaks_go_with_the_first_full_state() {
+async fn r28_directories_of_which_nobody_speaks_are_set_aside_with_the_first_full_state() {
     let mut rig = Rig::new();
     let (partition, topic_id, config) = (tp("gone", 3), LIFE.topic_id, LogConfig::default());
     let gone = Wanted { partition, topic_id, config, is_new: true };
@@ -200,6 +200,11 @@ async fn r28_directories_of_which_nobody_speaks_go_with_the_first_full_state() {
     assert!(rig.directory("gone-3").exists(), "a part of the state says nothing of the rest");
     rig.update(3, full(topic(LIFE, 5, &[1]))).unwrap();
     assert!(!rig.directory("gone-3").exists() && rig.directory("t-0").exists());
+    let stray = rig.directory(&format!("gone-3.{}-stray", LIFE.topic_id));
+    assert!(
+        stray.is_dir(),
+        "nobody knows whether it was deleted or forgotten: it is kept for a week"
+    );
     rig.update(4, full(BTreeMap::new())).unwrap();
     assert!(rig.hosted().is_none() && !rig.directory("t-0").exists());
 }

@@ -1,52 +1,35 @@
-//! `barnabas zookeeper`: whose the nodes of a cluster are, and making them the brokers' alone or anybody's.
+//! Whose the nodes of a cluster are, and making them the brokers' alone or anybody's.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use barnabas_broker::config::BrokerConfig;
 use barnabas_controller::zookeeper::{Found, Held, Servers, WalkError, Walked, Wish};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::CliError;
-use super::ask::printable;
-use super::table::{print_json, table};
+use super::super::CliError;
+use super::super::ask::{printable, runtime};
+use super::super::table::{print_json, table};
+use super::{OfBroker, load};
 
 /// Most nodes that are printed one by one without `--json`.
 const SHOWN_MAX: usize = 20;
 
-#[derive(Subcommand, Debug)]
-pub(super) enum ZooKeeperVerb {
-    /// Tell which nodes others than the brokers may change.
-    Check(WalkArgs),
-    /// Let every node belong to the credentials of the broker's file; others may only read, and verifiers of passwords not even that.
-    Secure(WalkArgs),
-    /// Let every node belong to anybody again, before brokers run without credentials.
-    Unsecure(WalkArgs),
-}
-
 #[derive(Args, Debug)]
-pub(super) struct WalkArgs {
-    /// The file of a broker: it names the servers, the chroot and the credentials.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+pub(super) struct OwnersArgs {
+    #[command(flatten)]
+    of: OfBroker,
     /// Print JSON, with every node.
     #[arg(long)]
     json: bool,
 }
 
-impl ZooKeeperVerb {
-    /// Exit codes: 0 done (check: all nodes are the brokers' alone), 1 refused, 3 no server, 6 (check) others may change nodes.
-    pub(super) fn run(self) -> Result<(), CliError> {
-        let (args, wish) = match self {
-            Self::Check(args) => (args, Wish::Look),
-            Self::Secure(args) => (args, Wish::Secure),
-            Self::Unsecure(args) => (args, Wish::Unsecure),
-        };
-        let config = BrokerConfig::load(&args.config)
-            .map_err(|error| CliError::Refused(error.to_string()))?;
+impl OwnersArgs {
+    /// Exit codes: 0 done (a look: all nodes are the brokers' alone), 1 refused, 3 no server, 6 (a look) others may change nodes.
+    pub(super) fn run(self, wish: Wish) -> Result<(), CliError> {
+        let config = load(&self.of)?;
         let walked = walk(&config, wish)?;
-        if args.json {
+        if self.json {
             print_json(&json(&walked));
         } else {
             print(&walked, wish);
@@ -60,7 +43,7 @@ impl ZooKeeperVerb {
                 "{} of {} nodes are not the brokers' alone; run `barnabas zookeeper secure --config {}` once all brokers have credentials",
                 walked.found.len(),
                 walked.nodes,
-                args.config.display()
+                self.of.config.display()
             ))),
             _ => Ok(()),
         }
@@ -72,11 +55,6 @@ fn walk(config: &BrokerConfig, wish: Wish) -> Result<Walked, CliError> {
     let connect = config.zookeeper_connect.to_string();
     let timeout = Duration::from_millis(config.zookeeper_session_timeout_ms);
     let servers = Servers::new(&connect, timeout).with_access(access);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::Refused(format!("cannot start a runtime: {error}")))?;
     let patience = Duration::from_millis(config.zookeeper_connection_timeout_ms);
     let walked = runtime.block_on(async { servers.walk(wish, patience).await });
     walked.map_err(|error| match error {
