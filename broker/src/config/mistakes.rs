@@ -30,7 +30,7 @@ const ERRORS: &[Mistake] = &[
     ("log.segment.bytes: 1GiB", &["'1GiB'", "write 1073741824"]),
     ("log.retention.hours: 7d", &["write 168"]),
     ("num.partitions: [3]", &["'num.partitions'", "no list"]),
-    ("broker.rack: [a, b]", &["'broker.rack'", "no list"]),
+    ("broker.rack: [a, b]", &["'broker.rack' is '[a, b]'", "no list"]),
     ("num.partitions: 0", &["'0'", "from 1"]),
     ("auto.create.topics.enable: on", &["'on'", "true or false"]),
     ("log.cleanup.policy: remove", &["'remove'", "delete, compact"]),
@@ -41,7 +41,7 @@ const ERRORS: &[Mistake] = &[
     ("listeners: PLAINTEXT://10.0.0.1:9092", &["security.allow.insecure: [PLAINTEXT]"]),
     (
         "listeners: PLAINTEXT://0.0.0.0:9092\nsecurity.allow.insecure: PLAINTEXT",
-        &["add `advertised.listeners`"],
+        &["add `advertised.listeners` with"],
     ),
     ("advertised.listeners: PLAINTEXT://0.0.0.0:9092", &["cannot dial every address"]),
     ("advertised.listeners: 10.0.0.1:9092", &["'10.0.0.1:9092'", "PLAINTEXT://host:port"]),

@@ -185,7 +185,9 @@ impl Settings {
     ) -> Result<HostPort, ConfigError> {
         let Some(text) = self.raw(key)? else {
             if listener.is_wildcard() {
-                let reason = format!("every address cannot be advertised; add `{key}`");
+                let reason = format!(
+                    "it cannot be advertised as it is; add `{key}` with an address that others can dial"
+                );
                 return Err(self.not_served(of, listener, &reason));
             }
             return Ok(listener.clone());

@@ -147,7 +147,14 @@ pub(super) fn text(value: &Value) -> String {
 
 /// A value for an error message: on one line, cut to 120 characters.
 pub(super) fn shown(value: &Value) -> String {
-    text(value).chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let text = match value {
+        // As people write it, in one line.
+        Value::Sequence(items) => {
+            format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(", "))
+        }
+        value => text(value),
+    };
+    text.chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
