@@ -14,7 +14,7 @@ use barnabas_tests::wait::wait_for;
 use super::bad_input::{configuration, refused, right, with};
 
 /// Ends its process when dropped.
-struct Running(Child);
+pub(super) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -25,7 +25,7 @@ impl Drop for Running {
 }
 
 /// A broker that starts, by a shell that first does something else; and its log.
-fn start(file: &Path, before: &str) -> Outcome<(Running, PathBuf)> {
+pub(super) fn start(file: &Path, before: &str) -> Outcome<(Running, PathBuf)> {
     let log = file.with_extension("log");
     let out = File::create(&log)?;
     let child = Command::new("sh")
@@ -40,7 +40,7 @@ fn start(file: &Path, before: &str) -> Outcome<(Running, PathBuf)> {
     Ok((Running(child), log))
 }
 
-async fn until_logged(log: &Path, parts: &[&str]) -> Outcome<()> {
+pub(super) async fn until_logged(log: &Path, parts: &[&str]) -> Outcome<()> {
     let said = || fs::read_to_string(log).unwrap_or_default();
     let has_all = || async {
         parts.iter().all(|part| said().lines().any(|line| line.contains(part))).then_some(())

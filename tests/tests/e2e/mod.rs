@@ -14,6 +14,8 @@ mod churn;
 mod clients;
 #[cfg(target_os = "linux")]
 mod cold_reads;
+#[cfg(target_os = "linux")]
+mod commands;
 mod compaction;
 mod configs;
 #[cfg(target_os = "linux")]
@@ -31,6 +33,8 @@ mod faults;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod groups;
+#[cfg(target_os = "linux")]
+mod guide;
 mod healing;
 mod hostile;
 mod idle;
@@ -39,6 +43,8 @@ mod ledger;
 #[cfg(target_os = "linux")]
 mod ledger_runs;
 mod lives;
+#[cfg(target_os = "linux")]
+mod losses;
 mod main_job;
 mod metrics;
 mod mistakes;
@@ -58,6 +64,7 @@ mod shim;
 mod shutdown;
 #[cfg(target_os = "linux")]
 mod soak;
+mod thirty_mistakes;
 mod timeline;
 mod versions;
 mod zombie;

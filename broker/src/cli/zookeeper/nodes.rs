@@ -1,6 +1,6 @@
 //! Reading and writing the nodes themselves, in one session of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barnabas_broker::config::BrokerConfig;
 use barnabas_controller::zookeeper::{
@@ -17,6 +17,9 @@ use super::files::Nodes;
 const SESSION: Duration = Duration::from_secs(10);
 /// Longest wait for the end of the session: then it expires.
 const END_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the sessions of brokers that are gone: three times the default of `zookeeper.session.timeout.ms`.
+const SESSIONS_END_MAX: Duration = Duration::from_secs(54);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Nodes in one multi-read.
 const NODES_A_READ: usize = 100;
 
@@ -76,16 +79,28 @@ async fn children(session: &Session, path: &str) -> Result<Vec<String>, CliError
     }
 }
 
-/// Refuses while anybody is registered, or controller.
+/// Refuses while anybody is registered. One that was killed, or that an old snapshot names, is registered until its session ends: that is
+/// waited for.
 pub(super) async fn refuse_live(session: &Session) -> Result<(), CliError> {
-    let brokers = children(session, paths::BROKER_IDS).await?;
-    if !brokers.is_empty() {
-        return Err(CliError::NotNow(format!(
-            "brokers are registered: {}; stop them all first (one that was killed is registered until its session ends)",
-            brokers.join(", ")
-        )));
+    let began = Instant::now();
+    let mut told = Vec::new();
+    loop {
+        let brokers = children(session, paths::BROKER_IDS).await?;
+        if brokers.is_empty() {
+            return Ok(());
+        }
+        let named = brokers.join(", ");
+        if began.elapsed() > SESSIONS_END_MAX {
+            return Err(CliError::NotNow(format!(
+                "brokers are registered: {named}; stop them all first, and give the command again"
+            )));
+        }
+        if told != brokers {
+            eprintln!("barnabas: waiting for the sessions of brokers {named} to end");
+            told = brokers;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
-    Ok(())
 }
 
 /// Every node that a restoration needs.

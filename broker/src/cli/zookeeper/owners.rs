@@ -56,7 +56,7 @@ fn walk(config: &BrokerConfig, wish: Wish) -> Result<Walked, CliError> {
     let timeout = Duration::from_millis(config.zookeeper_session_timeout_ms);
     let servers = Servers::new(&connect, timeout).with_access(access);
     let patience = Duration::from_millis(config.zookeeper_connection_timeout_ms);
-    let walked = runtime.block_on(async { servers.walk(wish, patience).await });
+    let walked = runtime()?.block_on(servers.walk(wish, patience));
     walked.map_err(|error| match error {
         WalkError::Connect(_) => CliError::Unreachable(format!(
             "ZooKeeper at {connect}: {error}; start it, or correct zookeeper.connect in the file"
