@@ -202,6 +202,9 @@ impl Inner {
                         self.leadership.appended(now);
                         let asked = waiter.and_then(|waiter| self.waiters.get(&waiter));
                         let kind = asked.map(Waiter::kind);
+                        if let (Some(led), Some(_)) = (&mut self.led, kind) {
+                            led.unasked = false;
+                        }
                         self.note_appended(hosted, kind, after);
                     }
                     self.perform(

@@ -85,8 +85,11 @@ impl Inner {
         if kind == AckKind::All {
             self.note_committed(hosted);
         }
-        if let (Some(led), 1..) = (&mut self.led, acks_one) {
-            led.acked(Offset(base.0.saturating_add(acks_one)));
+        if let Some(led) = &mut self.led {
+            led.unasked = false;
+            if acks_one > 0 {
+                led.acked(Offset(base.0.saturating_add(acks_one)));
+            }
         }
         match noted {
             Noted::Yes => after.finished.push((pending, index, Ok((base, log_start)))),

@@ -59,6 +59,8 @@ pub struct Led {
     pub committed: Offset,
     /// An earlier process acknowledged records at acks=all in it, maybe above the high watermark that this one knows.
     pub committed_unseen: bool,
+    /// All that it appended was sent at acks=0.
+    pub unasked: bool,
 }
 
 impl Led {
@@ -66,7 +68,8 @@ impl Led {
     #[must_use]
     pub fn begin(epoch: LeaderEpoch, log_end: Offset) -> Self {
         let (from, acked_to, committed) = (log_end, log_end, Offset(0));
-        Self { from, to: None, acked_to, epoch, committed, committed_unseen: false }
+        let (committed_unseen, unasked) = (false, true);
+        Self { from, to: None, acked_to, epoch, committed, committed_unseen, unasked }
     }
 
     /// Leads in `epoch` now: on and on if nobody else can have led in between, or anew.
@@ -120,6 +123,7 @@ const COMMITTED: &str = "below the high watermark of this replica";
 const ONE: &str = "this replica led, and acknowledged it at acks=1";
 const NEVER: &str =
     "this replica led and acknowledged none of it, and nobody who had it has led since";
+const UNASKED: &str = "this replica led, and was asked for no acknowledgement (acks=0)";
 const COPIED: &str = "copied from a leader, and only that one knows what it acknowledged";
 const RESTARTED: &str = "this process has not led the partition since it started: what was acknowledged before is not known";
 const UNSEEN: &str = "an earlier process of this replica led, and acknowledged at acks=all more than this one knows to be committed";
@@ -140,11 +144,9 @@ type End = (Option<Offset>, Class, &'static str, Option<(Class, LeaderEpoch)>);
 /// The ranges of a loss, in order; at least one.
 pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     let loss = &lost.loss;
-    let known = lost.high_watermark.map(|mark| ends(lost, mark));
-    let ends = match known {
-        _ if loss.cause == LossCause::UncleanElection => vec![(None, Class::Unknown, OTHERS, None)],
-        Some(ends) => ends,
-        None => vec![(None, Class::Unknown, NO_MARK, None)],
+    let ends = match loss.cause {
+        LossCause::UncleanElection => vec![(None, Class::Unknown, OTHERS, None)],
+        _ => ends(lost),
     };
     let (mut found, mut from) = (Vec::new(), loss.from);
     for (end, class, reason, unless_led) in ends {
@@ -167,9 +169,11 @@ pub(super) fn parts(lost: &Lost) -> Vec<Part> {
     found
 }
 
-/// In ascending order; the last one has no end. `mark` is the replica's high watermark.
-fn ends(lost: &Lost, mark: Offset) -> Vec<End> {
+/// In ascending order; the last one has no end.
+fn ends(lost: &Lost) -> Vec<End> {
     let truncated = lost.loss.cause == LossCause::Truncated;
+    // A young partition has none that would outlive a process.
+    let mark = lost.high_watermark.unwrap_or_default();
     if let Some(LedNote { from, kinds, .. }) = &lost.led_until_crash {
         let (class, reason) = most(*kinds);
         return vec![
@@ -179,10 +183,8 @@ fn ends(lost: &Lost, mark: Offset) -> Vec<End> {
         ];
     }
     let Some(led) = lost.led else {
-        return vec![
-            (Some(mark), Class::All, COMMITTED, None),
-            (None, Class::Unknown, RESTARTED, None),
-        ];
+        let why = if lost.high_watermark.is_some() { RESTARTED } else { NO_MARK };
+        return vec![(Some(mark), Class::All, COMMITTED, None), (None, Class::Unknown, why, None)];
     };
     let mark = mark.max(led.committed);
     // Whoever led directly after this replica has ordered the cut: it has no such record, so it acknowledged none. Only a cut
@@ -193,6 +195,8 @@ fn ends(lost: &Lost, mark: Offset) -> Vec<End> {
     let never = (Class::Never, led.epoch);
     let (one, rest) = match unseen {
         true => ((Class::Unknown, UNSEEN), (Class::Unknown, UNSEEN, None)),
+        // Whoever had it: a producer that asks for no answer gets none.
+        false if led.unasked => ((Class::Never, UNASKED), (Class::Never, UNASKED, None)),
         false if !truncated => ((Class::One, ONE), (Class::Unknown, NOT_CUT, None)),
         false if next => ((Class::One, ONE), (Class::Never, NEVER, None)),
         false => ((Class::One, ONE), (Class::Unknown, LED_SINCE, Some(never))),
@@ -240,7 +244,8 @@ mod tests {
     fn led(from: i64, acked_to: i64, to: Option<i64>, epoch: i32) -> Led {
         let (from, acked_to, to) = (Offset(from), Offset(acked_to), to.map(Offset));
         let (epoch, committed) = (LeaderEpoch(epoch), Offset(0));
-        Led { from, to, acked_to, epoch, committed, committed_unseen: false }
+        let (committed_unseen, unasked) = (false, false);
+        Led { from, to, acked_to, epoch, committed, committed_unseen, unasked }
     }
 
     /// `[from, to)`, cut in leader epoch 5.
@@ -350,6 +355,23 @@ mod tests {
     }
 
     #[test]
+    fn what_asked_for_no_acknowledgement_has_got_none_whoever_led_since() {
+        let mut lost =
+            cut(2, Some(10), Some(4), Some(Led { unasked: true, ..led(3, 3, Some(9), 4) }));
+        for (leader_epoch, cause) in [
+            (5, LossCause::Truncated),
+            (9, LossCause::Truncated),
+            (9, LossCause::Reset),
+            (4, LossCause::FailedSync),
+        ] {
+            lost.leader_epoch = Some(LeaderEpoch(leader_epoch));
+            lost.loss.cause = cause;
+            let expected = [(2, Some(4), All), (4, Some(9), Never), (9, Some(10), Unknown)];
+            assert_eq!(classes_of(&lost), expected, "{cause:?} in epoch {leader_epoch}");
+        }
+    }
+
+    #[test]
     fn of_a_crash_the_kinds_that_the_leader_was_asked_for_tell_or_nothing_does() {
         let kinds = |one, all| AckKinds { one, all };
         for (kinds, class) in [
@@ -370,6 +392,8 @@ mod tests {
                 [(1, Some(2), All), (2, Some(3), Unknown), (3, None, class)],
                 "what it had copied before it led"
             );
+            lost.high_watermark = None;
+            assert_eq!(classes_of(&lost), [(1, Some(3), Unknown), (3, None, class)], "young");
         }
     }
 

@@ -156,6 +156,7 @@ impl LedNote {
             epoch: self.epoch,
             committed: self.committed.unwrap_or_default().min(to),
             committed_unseen: self.kinds.all && self.committed.is_none(),
+            unasked: self.kinds == AckKinds::default(),
         }
     }
 }

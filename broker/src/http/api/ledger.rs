@@ -209,7 +209,7 @@ mod tests {
     fn loss(sequence: u64, class: &str, from: i64, to: Option<i64>) -> v1::Loss {
         let time_ms = i64::try_from(sequence).unwrap() * 10;
         let place = v1::LossPlace { time_ms, origin: "1-x".into(), sequence };
-        let at_least_to = from + 1;
+        let at_least_to = to.unwrap_or(from + 1);
         v1::Loss {
             place: Some(place),
             class: class.into(),
