@@ -3,6 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use barnabas_types::Now;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Milliseconds since the process began.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,20 @@ impl Clock {
     pub fn now(&self) -> Now {
         Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// Milliseconds since the machine began, those included in which it was suspended: [`Clock`] stands still then, a session with
+/// ZooKeeper does not. Only differences mean anything.
+#[must_use]
+pub fn since_boot() -> Now {
+    #[cfg(target_os = "linux")]
+    const ID: ClockId = ClockId::Boottime;
+    // macOS counts on in its monotonic clock.
+    #[cfg(not(target_os = "linux"))]
+    const ID: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(ID);
+    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    Now(seconds.saturating_mul(1_000).saturating_add(nanos / 1_000_000))
 }
 
 /// Milliseconds since 1970, by the host's calendar clock; it may jump.

@@ -37,6 +37,8 @@ pub struct Membership {
     pub controller: Option<(BrokerId, ControllerEpoch)>,
     /// Whether ZooKeeper can be reached at present.
     pub connected: bool,
+    /// What ZooKeeper granted the present or the last session, which may be other than what was asked for; 0 before the first.
+    pub session_timeout_ms: u64,
 }
 
 /// What the shell is started with.
@@ -362,7 +364,12 @@ impl<C: Connect> Shell<C> {
 
     fn connected(&self, session: SessionId) -> CandidateEvent {
         tracing::info!(target: "controller", broker = self.me.0, session = format!("{:#x}", session.0), "connected to ZooKeeper");
-        self.set(|m| m.connected = true);
+        let granted =
+            self.live.as_ref().map_or(Duration::ZERO, |(client, _)| client.session_timeout());
+        self.set(|m| {
+            m.connected = true;
+            m.session_timeout_ms = u64::try_from(granted.as_millis()).unwrap_or(u64::MAX);
+        });
         CandidateEvent::Connected { session }
     }
 

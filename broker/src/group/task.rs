@@ -15,7 +15,7 @@ use super::coordinator::{Life, Message, Reply};
 use super::load;
 use super::signals::{Signal, Signals};
 use super::writes::Writes;
-use crate::clock::unix_ms;
+use crate::clock::{since_boot, unix_ms};
 use crate::node::Node;
 use crate::partition::{Flush, Hosted};
 
@@ -225,7 +225,7 @@ impl Task {
     }
 
     fn message(&mut self, message: Message) {
-        if self.node.pulse.is_doubtful(self.node.now()) {
+        if self.node.pulse.is_doubtful(since_boot()) {
             // Dropped, it is answered "not the coordinator": perhaps somebody else is by now.
             return;
         }

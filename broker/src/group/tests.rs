@@ -302,7 +302,7 @@ async fn after_a_long_stop_of_the_process_nothing_is_told_from_memory() {
     state(&node, &hosted, push(1, 1, &[1]));
     until(&node, Ok(None)).await;
     assert_eq!(commit(&node, 5).await, done());
-    let hour_later = Now(node.now().0 + 3_600_000);
+    let hour_later = Now(crate::clock::since_boot().0 + 3_600_000);
     node.pulse.beat(hour_later);
     assert_eq!(committed(&node).await, Err(GroupError::NotCoordinator));
     assert_eq!(commit(&node, 6).await, Ok(Err(GroupError::NotCoordinator)));

@@ -24,7 +24,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::{Handled, RequestContext, error_code, leader_hints, owned};
-use crate::clock::unix_ms;
+use crate::clock::{since_boot, unix_ms};
 use crate::connection::serve::WAIT_MAX;
 use crate::node::Node;
 use crate::partition::{
@@ -178,7 +178,7 @@ impl Place<'_> {
     ) -> Result<Arc<Hosted>, Condition> {
         let hosted = find(node, self.name, self.partition)?;
         hosted.traffic.produce_asked();
-        if acks != Acks::All && node.pulse.is_doubtful(node.now()) {
+        if acks != Acks::All && node.pulse.is_doubtful(since_boot()) {
             // Another one may lead by now, and nobody else would have to know these records for their acknowledgement.
             return Err(Condition::NotLeaderOrFollower);
         }
@@ -289,7 +289,7 @@ fn encoder(
     let deposed = Err(Condition::NotLeaderOrFollower);
     Box::new(move |results| {
         // The process may have stood still since the append: the record may be lost by now, and is not acknowledged.
-        let doubtful = alone && node.pulse.is_doubtful(node.now());
+        let doubtful = alone && node.pulse.is_doubtful(since_boot());
         let mut results = results.iter().zip(besides.iter());
         let mut response = ProduceResponse::default();
         let mut hinted = Vec::new();

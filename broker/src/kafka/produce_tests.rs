@@ -164,7 +164,7 @@ async fn after_a_long_stop_of_the_process_the_leader_alone_acknowledges_nothing(
     topic.partition_data.push(PartitionProduceData::default());
     let mut request = ProduceRequest::default();
     request.topic_data.push(topic);
-    let hour_later = barnabas_types::Now(node.now().0 + 3_600_000);
+    let hour_later = barnabas_types::Now(crate::clock::since_boot().0 + 3_600_000);
     for (acks, stopped, code, end) in [(1, false, 0, 1), (1, true, 6, 1), (-1, true, 0, 2)] {
         if stopped {
             node.pulse.beat(hour_later);

@@ -1,9 +1,9 @@
 //! Whether this process was stopped for so long that others may have taken its place, and it has not heard of it yet.
 //!
 //! A write at acks=all finds out by itself: a deposed leader's append is never committed. What answers from memory alone does not, nor
-//! what is acknowledged by the leader alone (acks=1). So after a stop of the whole process (SIGSTOP, a thrashing host) in which its
-//! session with ZooKeeper may have ended, it does neither until the news has had the time to arrive. A machine that was suspended is
-//! not noticed: its monotonic clock stood still, too.
+//! what is acknowledged by the leader alone (acks=1). So after a stop of the whole process (SIGSTOP, a thrashing host, a machine that
+//! was suspended) in which its session with ZooKeeper may have ended, it does neither until the news has had the time to arrive. Times are
+//! those of [`crate::clock::since_boot`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,21 +16,25 @@ const NEWS_MS: u64 = 2_000;
 #[derive(Debug)]
 pub struct Pulse {
     /// The longest pause that leaves no doubt, ms.
-    pause_max_ms: u64,
+    pause_max_ms: AtomicU64,
     last_ms: AtomicU64,
     doubtful_until_ms: AtomicU64,
 }
 
 impl Pulse {
-    /// `session_timeout_ms`: how long the process may be silent before others take its place. When it stops, a third of that may have
-    /// passed since ZooKeeper heard from it last: sessions are pinged three times in their timeout.
+    /// As [`Pulse::grant`], from now on.
     #[must_use]
     pub fn new(session_timeout_ms: u64, now: Now) -> Self {
         Self {
-            pause_max_ms: session_timeout_ms / 3 * 2,
+            pause_max_ms: AtomicU64::new(pause_max_ms(session_timeout_ms)),
             last_ms: AtomicU64::new(now.0),
             doubtful_until_ms: AtomicU64::new(0),
         }
+    }
+
+    /// How long the process may be silent before others take its place: what ZooKeeper grants, which may be less than was asked for.
+    pub fn grant(&self, session_timeout_ms: u64) {
+        self.pause_max_ms.store(pause_max_ms(session_timeout_ms), Ordering::Release);
     }
 
     /// The process runs. To be called by one task, far more often than once in a session's timeout.
@@ -50,8 +54,15 @@ impl Pulse {
     }
 
     fn is_late(&self, now: Now) -> bool {
-        now.0.saturating_sub(self.last_ms.load(Ordering::Acquire)) > self.pause_max_ms
+        now.0.saturating_sub(self.last_ms.load(Ordering::Acquire))
+            > self.pause_max_ms.load(Ordering::Acquire)
     }
+}
+
+/// When the process stops, a third of the timeout may have passed since ZooKeeper heard from it last: sessions are pinged three times
+/// in it.
+fn pause_max_ms(session_timeout_ms: u64) -> u64 {
+    session_timeout_ms / 3 * 2
 }
 
 #[cfg(test)]
@@ -69,5 +80,13 @@ mod tests {
         assert!(pulse.is_doubtful(Now(20_000)) && pulse.is_doubtful(Now(20_000 + NEWS_MS - 1)));
         pulse.beat(Now(20_000 + NEWS_MS));
         assert!(!pulse.is_doubtful(Now(20_000 + NEWS_MS)));
+    }
+
+    #[test]
+    fn the_pause_that_leaves_no_doubt_is_that_of_the_session_that_was_granted() {
+        let pulse = Pulse::new(60_000, Now(0));
+        pulse.grant(6_000);
+        assert!(!pulse.is_doubtful(Now(4_000)));
+        assert!(pulse.is_doubtful(Now(4_001)), "asked for was a minute");
     }
 }

@@ -26,6 +26,7 @@ use tonic::transport::server::TcpIncoming;
 use super::shutdown::{self, Stop};
 use super::state::{Node, Options, Parts};
 use super::{expiry, notify};
+use crate::clock::since_boot;
 use crate::config::{BrokerConfig, HostPort, few_files, traps};
 use crate::connection;
 use crate::control::{
@@ -472,7 +473,12 @@ async fn beat(node: Arc<Node>) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        node.pulse.beat(node.now());
+        // Before the beat: what stood still is judged by the session that it had.
+        let granted_ms = node.membership.borrow().session_timeout_ms;
+        if granted_ms > 0 {
+            node.pulse.grant(granted_ms);
+        }
+        node.pulse.beat(since_boot());
     }
 }
 

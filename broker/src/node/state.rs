@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::producer_ids::ProducerIds;
 use super::pulse::Pulse;
-use crate::clock::Clock;
+use crate::clock::{Clock, since_boot};
 use crate::config::{GroupConfig, Shown};
 use crate::connection::{Budget, ConnectionLimits, Places, Turns};
 use crate::control::{FailedReports, Proposals, ServedReports};
@@ -160,7 +160,7 @@ impl Node {
             groups: Coordinators::new(weak.clone(), parts.data.clone(), &parts.options.groups),
             contact: Contact::default(),
             figures: NodeFigures::default(),
-            pulse: Pulse::new(parts.options.session_timeout_ms, clock.now()),
+            pulse: Pulse::new(parts.options.session_timeout_ms, since_boot()),
             options: parts.options,
             view: parts.view,
             partitions: PartitionTable::default(),
