@@ -8,6 +8,8 @@ use crate::Outcome;
 
 /// What nobody's interface answers to.
 const NOBODY: &str = "02:00:00:00:00:ff";
+/// Lets a namespace drop what does not come from where an answer would go.
+const STRICT: &str = "echo 1 > /proc/sys/net/ipv4/conf/eth0/rp_filter";
 
 /// The bridge and the namespaces; its end removes them.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ impl Network {
             ip(&["-n", &space, "address", "add", &address, "dev", "eth0"])?;
             ip(&["-n", &space, "link", "set", "eth0", "up"])?;
             ip(&["-n", &space, "link", "set", "lo", "up"])?;
+            // What comes from where nothing would be sent to is dropped ([`Network::cut_zookeeper`]).
+            ip(&["netns", "exec", &space, "sh", "-c", STRICT])?;
         }
         Ok(network)
     }
@@ -108,12 +112,14 @@ impl Network {
         self.direct(other, self.address(one))
     }
 
-    /// From now on nothing that this broker sends reaches ZooKeeper, and so no session of its lives.
+    /// From now on no packet of this broker reaches ZooKeeper, and none of ZooKeeper's reaches it.
     ///
     /// # Errors
     /// The system refuses.
     pub fn cut_zookeeper(&self, id: i32) -> Outcome<()> {
-        self.misdirect(id, self.zookeeper())
+        // Not by a wrong neighbour at the other end: clients live there, too.
+        let (own, to) = (self.address(id).to_string(), format!("{}/32", self.zookeeper()));
+        ip(&["-n", &self.space(id), "route", "add", &to, "dev", "lo", "src", &own])
     }
 
     /// It reaches ZooKeeper again.
@@ -121,7 +127,15 @@ impl Network {
     /// # Errors
     /// The system refuses.
     pub fn mend_zookeeper(&self, id: i32) -> Outcome<()> {
-        self.direct(id, self.zookeeper())
+        ip(&[
+            "-n",
+            &self.space(id),
+            "route",
+            "del",
+            &format!("{}/32", self.zookeeper()),
+            "dev",
+            "lo",
+        ])
     }
 
     fn misdirect(&self, from: i32, to: Ipv4Addr) -> Outcome<()> {

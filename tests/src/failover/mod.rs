@@ -3,7 +3,7 @@
 
 mod zombie;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use barnabas_clients::outage::{Load, Terms};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::admin::NewTopic;
-use crate::cluster::{Cluster, Options, SETTLE_MAX};
+use crate::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use crate::prng::Prng;
 use crate::wait::{pass, wait_for};
 use crate::znodes::{PartitionNode, Znodes};
@@ -19,6 +19,8 @@ use crate::znodes::{PartitionNode, Znodes};
 /// Partitions to which the producer sends; all of the topic.
 const PARTITIONS: i32 = 12;
 const TOPIC: &str = "t";
+/// Brokers of the cluster; all lead when a host vanishes.
+const BROKERS: usize = 3;
 /// How long a link is cut: at least this, up to so much longer, and one in four times longer than a session.
 const CUT_MS_MIN: u64 = 100;
 const CUT_MS_MORE: u64 = 3_000;
@@ -134,20 +136,35 @@ impl Bench {
         self.znodes.partitions(TOPIC).await
     }
 
-    /// A broker that leads; by turns, the controller too.
-    async fn leader(&self, round: usize) -> Outcome<i32> {
-        let states = self.states().await?;
-        let mut leaders: Vec<i64> = states.values().map(|state| state.leader).collect();
-        leaders.sort_unstable();
-        leaders.dedup();
-        Ok(i32::try_from(leaders[round % leaders.len()])?)
+    /// All brokers lead again: one that was away leads nothing when it is back.
+    async fn until_all_lead(&self) -> Outcome<BTreeSet<i64>> {
+        let admin = self.cluster.admin_address(1);
+        wait_for("every broker leads", SETTLE_MAX, || async {
+            run_program(&["leader", "elect", TOPIC, "--admin", &admin]).await.ok()?;
+            let leaders: BTreeSet<i64> =
+                self.states().await.ok()?.values().map(|state| state.leader).collect();
+            (leaders.len() == BROKERS).then_some(leaders)
+        })
+        .await
+    }
+
+    /// A broker that leads: by turns the controller, and one that is not.
+    async fn victim(&self, round: usize) -> Outcome<(i32, bool)> {
+        let leaders = self.until_all_lead().await?;
+        let (controller, _) = self.znodes.controller().await?.ok_or("there is no controller")?;
+        let is_next = round.is_multiple_of(2);
+        let victim = match is_next {
+            true => controller,
+            false => *leaders.iter().find(|id| **id != controller).ok_or("nobody else leads")?,
+        };
+        Ok((i32::try_from(victim)?, is_next))
     }
 
     /// The host of a leader vanishes until others lead; what the client waited, in milliseconds.
     async fn vanish(&mut self, round: usize, say: &mut impl FnMut(&Value)) -> Outcome<u64> {
         self.cluster.until_healed(TOPIC, 3).await?;
+        let (gone, is_controller) = self.victim(round).await?;
         self.until_acknowledged().await?;
-        let gone = self.leader(round).await?;
         self.load.forget_silences();
         let began = Instant::now();
         self.cluster.network().vanish(gone)?;
@@ -161,7 +178,7 @@ impl Bench {
         let outage_ms = u64::try_from(self.load.longest_silence().as_millis())?;
         self.cluster.network().appear(gone)?;
         say(
-            &json!({"fault": "host vanished", "round": round, "broker": gone, "led_ms": led_ms, "outage_ms": outage_ms}),
+            &json!({"fault": "host vanished", "round": round, "broker": gone, "controller": is_controller, "led_ms": led_ms, "outage_ms": outage_ms}),
         );
         Ok(outage_ms)
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use barnabas_broker::clock::unix_ms;
 use barnabas_clients::outage::{Load, Terms};
 use barnabas_proto::convert::failover_json;
 use barnabas_proto::v1::{Failover, Partition};
@@ -179,7 +180,7 @@ impl Bench {
             self.recorded()?.into_iter().flatten().map(|f| f.id).collect();
         let failed = self.load.failed();
         self.load.forget_silences();
-        let began = Instant::now();
+        let (began, struck_at_ms) = (Instant::now(), unix_ms());
         match fault {
             Fault::Kill | Fault::KillController => self.cluster.strike(struck, Signal::KILL)?,
             Fault::Stop => self.cluster.strike(struck, Signal::TERM)?,
@@ -218,6 +219,9 @@ impl Bench {
             ] {
                 round[name] = record[of].clone();
             }
+            // How long nobody could know of it: what the cluster and the client took comes after that.
+            let first_sign_ms = record["started_at_ms"].as_i64().map(|at| at - struck_at_ms);
+            round["first_sign_ms"] = json!(first_sign_ms);
         }
         match fault {
             Fault::Pause => {}
