@@ -1,7 +1,8 @@
 //! Consumer groups as one connection sees them.
 
 use barnabas_wire::messages::{
-    FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, join_group_request,
+    FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, OffsetFetchRequest,
+    join_group_request,
 };
 use bytes::Bytes;
 
@@ -18,6 +19,29 @@ impl Client {
         request.key = group.into();
         let response = self.ask(2, &request).await?;
         Ok(if response.error_code == 0 { Ok(response.node_id) } else { Err(response.error_code) })
+    }
+
+    /// The address of the broker that coordinates a group, or Kafka's error code.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn coordinator_address(&mut self, group: &str) -> Outcome<Result<String, i16>> {
+        let mut request = FindCoordinatorRequest::default();
+        request.key = group.into();
+        let found = self.ask(2, &request).await?;
+        let address = format!("{}:{}", found.host.as_str(), found.port);
+        Ok(if found.error_code == 0 { Ok(address) } else { Err(found.error_code) })
+    }
+
+    /// Kafka's error code of an OffsetFetch for all that a group has committed.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn offset_fetch(&mut self, group: &str) -> Outcome<i16> {
+        let mut request = OffsetFetchRequest::default();
+        request.group_id = group.into();
+        request.topics = None;
+        Ok(self.ask(7, &request).await?.error_code)
     }
 
     /// Joins a group as a new member, which then owes its SyncGroup: a connection to the coordinator, and the member's id.

@@ -13,7 +13,6 @@ use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use barnabas_tests::scene::rounds;
 use barnabas_tests::wait::{next_look, wait_for};
 use barnabas_tests::{Outcome, kcat};
-use barnabas_wire::messages::{FindCoordinatorRequest, OffsetFetchRequest};
 use serde_json::{Value, json};
 
 use super::clients::{python, python_command};
@@ -65,19 +64,13 @@ async fn kcat_goes_on_where_its_group_was() -> Outcome<()> {
 /// Asks one broker for a group's coordinator, and that one for its offsets at once: the code of its first answer.
 async fn offsets_at_once(asked: String, group: String) -> Outcome<i16> {
     let mut client = Client::connect(&asked).await?;
-    let mut find = FindCoordinatorRequest::default();
-    find.key = group.as_str().into();
-    let found = loop {
-        let found = client.ask(2, &find).await?;
-        if found.error_code == 0 {
-            break found;
+    let named = loop {
+        if let Ok(named) = client.coordinator_address(&group).await? {
+            break named;
         }
         next_look().await;
     };
-    let named = format!("{}:{}", found.host.as_str(), found.port);
-    let mut offsets = OffsetFetchRequest::default();
-    offsets.group_id = group.as_str().into();
-    Ok(Client::connect(&named).await?.ask(7, &offsets).await?.error_code)
+    Client::connect(&named).await?.offset_fetch(&group).await
 }
 
 /// The brokers hear of the offsets topic one after the other. Whoever hears first names the coordinators, and those must not
@@ -86,7 +79,7 @@ async fn offsets_at_once(asked: String, group: String) -> Outcome<i16> {
 async fn the_first_consumers_of_a_cluster_are_not_sent_away_by_their_coordinators() -> Outcome<()> {
     const NONE: i16 = 0;
     const LOAD_IN_PROGRESS: i16 = 14;
-    let cluster = Cluster::start(options("")).await?;
+    let mut cluster = Cluster::start(options("")).await?;
     let mut asking = tokio::task::JoinSet::new();
     for number in 0..48 {
         let address = cluster.broker(1 + number % 3).config().listener.to_string();
