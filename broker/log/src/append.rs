@@ -218,7 +218,8 @@ impl Log {
                     self.forget_epochs_above_end();
                     return Ok(self.segments.len() > segments);
                 }
-                // Taking back needs descriptors too: the log that is opened again has all or nothing of it.
+                // Taking back needs descriptors too. Nothing of it is acknowledged; the log that is opened again has the batches
+                // that were written, whole. Clients send single batches, which never get here.
                 self.fenced = true;
                 Err(error)
             }

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Between two bytes of a range that are asked for to know whether all of it is in the page cache, which takes in and lets go
-/// of more than that at once.
-const PROBE_BYTES: usize = 64 << 10;
+/// Between two bytes of a range that are asked for to know whether all of it is in the page cache: the kernel reads ahead, and
+/// whoever warms a range reads, so much at once, and what came together goes together.
+const PROBE_BYTES: usize = 128 << 10;
 
 /// Whether a read may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

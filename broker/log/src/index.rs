@@ -13,7 +13,7 @@ use crate::disk::Disk;
 /// Entries that wait before they are written to the file together.
 const PENDING_MAX: usize = 64;
 /// Entries that a lookup reads in one go once it has narrowed the file down.
-const BLOCK_ENTRIES: u64 = 256;
+const BLOCK_ENTRIES: u64 = 1024;
 
 /// A fixed-size entry. Offsets are relative to the segment's base offset.
 pub(crate) trait Entry: Copy {
@@ -139,11 +139,25 @@ impl<E: Entry> SparseIndex<E> {
         wait: Wait,
         wanted: impl Fn(&E) -> bool,
     ) -> io::Result<Option<E>> {
-        if self.pending.first().is_some_and(&wanted) {
-            let after = self.pending.partition_point(&wanted);
-            return Ok(self.pending.get(after - 1).copied());
+        match self.find_last_pending(&wanted) {
+            None if self.written > 0 => {
+                let file = IndexFile::open(path, wait)?;
+                let found = file.map(|file| file.find_last(self.written, wait, &wanted));
+                Ok(found.transpose()?.flatten().map(|(_, entry)| entry))
+            }
+            found => Ok(found),
         }
-        Ok(find_last_in(path, self.written, wait, &wanted)?.map(|(_, entry)| entry))
+    }
+
+    /// As [`SparseIndex::find_last`], if it is one of those that are not written yet.
+    pub(crate) fn find_last_pending(&self, wanted: impl Fn(&E) -> bool) -> Option<E> {
+        let after = self.pending.partition_point(wanted);
+        self.pending.get(after.checked_sub(1)?).copied()
+    }
+
+    /// Entries in the file.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
     }
 
     /// Keeps only the entries for which `wanted` holds (a prefix), in memory and in the file.
@@ -156,7 +170,9 @@ impl<E: Entry> SparseIndex<E> {
         let kept = self.pending.partition_point(&wanted);
         self.pending.truncate(kept);
         if kept == 0 {
-            let found = find_last_in(path, self.written, Wait::ForDisk, &wanted)?;
+            let file = IndexFile::open(path, Wait::ForDisk)?;
+            let found = file.map(|file| file.find_last(self.written, Wait::ForDisk, &wanted));
+            let found = found.transpose()?.flatten();
             let keep = found.map_or(0, |(at, _)| at + 1);
             match disk.open(path) {
                 Ok(file) => file.set_len(keep * E::BYTES as u64)?,
@@ -194,45 +210,59 @@ pub(crate) fn find_last_on_disk<E: Entry>(
     wait: Wait,
     wanted: impl Fn(&E) -> bool,
 ) -> io::Result<Option<E>> {
-    Ok(find_last_in(path, u64::MAX, wait, &wanted)?.map(|(_, entry)| entry))
+    let file = IndexFile::open(path, wait)?;
+    let found = file.map(|file| file.find_last(u64::MAX, wait, &wanted));
+    Ok(found.transpose()?.flatten().map(|(_, entry)| entry))
 }
 
-/// The last of the file's first `count` entries for which `wanted` holds, with its number.
-fn find_last_in<E: Entry>(
-    path: &Path,
-    count: u64,
-    wait: Wait,
-    wanted: &impl Fn(&E) -> bool,
-) -> io::Result<Option<(u64, E)>> {
-    if count == 0 {
-        return Ok(None);
+/// An index file, opened for one lookup or several.
+#[derive(Debug)]
+pub(crate) struct IndexFile {
+    file: File,
+    bytes: u64,
+}
+
+impl IndexFile {
+    /// `None`: there is none.
+    pub(crate) fn open(path: &Path, wait: Wait) -> io::Result<Option<Self>> {
+        let file = match wait.open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let bytes = file.metadata()?.len();
+        Ok(Some(Self { file, bytes }))
     }
-    let file = match wait.open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    // Entries below `low` are wanted, those from `high` on are not.
-    let (mut low, mut high) = (0, count.min(file.metadata()?.len() / E::BYTES as u64));
-    while high - low > BLOCK_ENTRIES {
-        let middle = low + (high - low) / 2;
-        if wanted(&read_entry(&file, middle, wait)?) {
-            low = middle;
-        } else {
-            high = middle;
+
+    /// The last of the first `count` entries for which `wanted` holds, with its number.
+    pub(crate) fn find_last<E: Entry>(
+        &self,
+        count: u64,
+        wait: Wait,
+        wanted: &impl Fn(&E) -> bool,
+    ) -> io::Result<Option<(u64, E)>> {
+        // Entries below `low` are wanted, those from `high` on are not.
+        let (mut low, mut high) = (0, count.min(self.bytes / E::BYTES as u64));
+        while high - low > BLOCK_ENTRIES {
+            let middle = low + (high - low) / 2;
+            if wanted(&read_entry(&self.file, middle, wait)?) {
+                low = middle;
+            } else {
+                high = middle;
+            }
         }
-    }
-    let mut block = vec![0; usize::try_from(high - low).unwrap_or(0) * E::BYTES];
-    wait.read_exact_at(&file, &mut block, low * E::BYTES as u64)?;
-    let mut found = None;
-    for (number, bytes) in (low..).zip(block.chunks_exact(E::BYTES)) {
-        let entry = E::get(bytes);
-        if !wanted(&entry) {
-            break;
+        let mut block = vec![0; usize::try_from(high - low).unwrap_or(0) * E::BYTES];
+        wait.read_exact_at(&self.file, &mut block, low * E::BYTES as u64)?;
+        let mut found = None;
+        for (number, bytes) in (low..).zip(block.chunks_exact(E::BYTES)) {
+            let entry = E::get(bytes);
+            if !wanted(&entry) {
+                break;
+            }
+            found = Some((number, entry));
         }
-        found = Some((number, entry));
+        Ok(found)
     }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -86,3 +86,4 @@ pub use recompress::recompressed;
 pub use records::{Record, Records, record_bytes};
 pub use recovery::Recovery;
 pub use retention::RetentionPlan;
+pub use timestamps::{LookedByTime, TimeLookup};

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use barnabas_types::Offset;
 
+use crate::batch::BatchHeader;
 use crate::cached::{Wait, is_cold};
 use crate::disk::{DiskFile, Folder};
-use crate::error::LogError;
+use crate::error::{At as _, LogError};
+use crate::index::{TimeEntry, find_last_on_disk};
 use crate::log::Log;
+use crate::retention::max_timestamp_on_disk;
 use crate::segment::{Extent, Finder, Segment, Tail, Wanted, path_of};
 
 /// What whoever waits for a cold range reads of it at once, only to have it in the page cache.
@@ -74,9 +77,33 @@ enum Cold {
     Range(ReadRange),
     /// Where these offsets lie in a segment, and the bytes there.
     Lookup { dir: Folder, extent: Extent, wanted: Wanted },
+    /// Where this lies in a segment, and the batch there.
+    ByTime { dir: Folder, extent: Extent, sought: Sought },
+}
+
+/// What is looked for in a segment by its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sought {
+    /// The first batch, from the one with `offset` on, whose greatest timestamp is at least `timestamp`.
+    From { offset: i64, timestamp: i64 },
+    /// The greatest timestamp.
+    Greatest,
+    /// The batch with this offset, which has it.
+    At(i64),
 }
 
 impl ColdRead {
+    /// One batch.
+    pub(crate) fn of_batch(file: Arc<DiskFile>, position: u64, header: &BatchHeader) -> Self {
+        let stop = (position + header.size() as u64, header.next_offset());
+        Self(Cold::Range(range(file, position, stop)))
+    }
+
+    /// What is looked for by time.
+    pub(crate) fn by_time(dir: Folder, extent: Extent, sought: Sought) -> Self {
+        Self(Cold::ByTime { dir, extent, sought })
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -85,6 +112,11 @@ impl ColdRead {
         let done = match &self.0 {
             Cold::Range(range) => warm(range),
             Cold::Lookup { dir, extent, wanted } => look_up(dir, *extent, *wanted),
+            Cold::ByTime { dir, extent, sought } => match seek(dir, *extent, *sought) {
+                Err(LogError::Io { source, .. }) => Err(source),
+                // Nothing, or other batches than there were: the next look knows.
+                Ok(()) | Err(_) => Ok(()),
+            },
         };
         match done {
             // The segment is gone, was cut, or another one has its place: the next look knows.
@@ -102,6 +134,29 @@ fn look_up(dir: &Folder, extent: Extent, wanted: Wanted) -> io::Result<()> {
         // Nothing, or other batches than there were: as above.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+fn seek(dir: &Folder, extent: Extent, sought: Sought) -> Result<(), LogError> {
+    if !matches!(sought, Sought::At(_)) {
+        max_timestamp_on_disk(dir, extent.base, Wait::ForDisk)?;
+    }
+    let path = path_of(dir, extent.base, "log");
+    let file = Arc::new(dir.disk.open_to_read(&path).at("open", &path)?);
+    let finder = Finder::new(dir, extent, None, &file);
+    let found = match sought {
+        Sought::Greatest => return Ok(()),
+        Sought::At(offset) => finder.batch_of(offset)?,
+        Sought::From { offset, timestamp } => {
+            let path = path_of(dir, extent.base, "timeindex");
+            let older = |entry: &TimeEntry| entry.timestamp < timestamp;
+            let older = find_last_on_disk(&path, Wait::ForDisk, older).at("read", &path)?;
+            let older = older.map_or(extent.base, |e| extent.base + i64::from(e.offset));
+            finder.reaches(older.max(offset), timestamp)?
+        }
+    };
+    let Some((position, header)) = found else { return Ok(()) };
+    let stop = (position + header.size() as u64, header.next_offset());
+    warm(&range(file.clone(), position, stop)).at("read", &path)
 }
 
 fn warm(range: &ReadRange) -> io::Result<()> {

@@ -151,7 +151,7 @@ impl RetentionPlan {
         let max = match segment.max_timestamp.get() {
             Some(known) => *known,
             None => {
-                let read = max_timestamp_on_disk(&self.dir, segment.base)?;
+                let read = max_timestamp_on_disk(&self.dir, segment.base, Wait::ForDisk)?;
                 *segment.max_timestamp.get_or_init(|| read)
             }
         };
@@ -180,10 +180,10 @@ impl RetentionPlan {
 pub(crate) fn max_timestamp_on_disk(
     dir: &Path,
     base: i64,
+    wait: Wait,
 ) -> Result<Option<MaxTimestamp>, LogError> {
     let path = path_of(dir, base, "timeindex");
-    let last: Option<TimeEntry> =
-        find_last_on_disk(&path, Wait::ForDisk, |_| true).at("read", &path)?;
+    let last: Option<TimeEntry> = find_last_on_disk(&path, wait, |_| true).at("read", &path)?;
     Ok(last.map(|entry| MaxTimestamp {
         timestamp: entry.timestamp,
         offset: base + i64::from(entry.offset),

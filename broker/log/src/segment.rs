@@ -1,5 +1,6 @@
 //! One segment: a `.log` file with its two indexes, and how a batch is found in it.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use crate::cached::Wait;
 use crate::disk::{DiskFile, Folder};
 use crate::error::{At as _, LogError};
 use crate::files::remove_if_there;
-use crate::index::{OffsetEntry, SparseIndex, TimeEntry, find_last_on_disk};
+use crate::index::{IndexFile, OffsetEntry, SparseIndex, TimeEntry};
 use crate::roll::Age;
 use crate::walk::{LOOKUP_CHUNK_BYTES, Step, Walk};
 
@@ -299,6 +300,8 @@ pub(crate) struct Finder<'a> {
     tail: Option<&'a Tail>,
     file: &'a File,
     wait: Wait,
+    /// Opened by the first lookup, for all of them.
+    index: OnceCell<Option<IndexFile>>,
 }
 
 impl<'a> Finder<'a> {
@@ -308,7 +311,7 @@ impl<'a> Finder<'a> {
         tail: Option<&'a Tail>,
         file: &'a File,
     ) -> Self {
-        Self { dir, extent, tail, file, wait: Wait::ForDisk }
+        Self { dir, extent, tail, file, wait: Wait::ForDisk, index: OnceCell::new() }
     }
 
     /// The same, which waits for the disk as it is told.
@@ -316,13 +319,36 @@ impl<'a> Finder<'a> {
         Self { wait, ..self }
     }
 
-    fn hint(&self, wanted: impl Fn(&OffsetEntry) -> bool) -> Result<u64, LogError> {
-        let path = path_of(self.dir, self.extent.base, "index");
-        let entry = match self.tail {
-            Some(tail) => tail.index.find_last(&path, self.wait, wanted),
-            None => find_last_on_disk(&path, self.wait, wanted),
+    /// The last index entry in the file for which `wanted` holds.
+    fn find_written(
+        &self,
+        wanted: &impl Fn(&OffsetEntry) -> bool,
+    ) -> io::Result<Option<OffsetEntry>> {
+        let count = self.tail.map_or(u64::MAX, |tail| tail.index.written());
+        if count == 0 {
+            return Ok(None);
+        }
+        let index = match self.index.get() {
+            Some(index) => index,
+            None => {
+                let path = path_of(self.dir, self.extent.base, "index");
+                let opened = IndexFile::open(&path, self.wait)?;
+                self.index.get_or_init(|| opened)
+            }
         };
-        let Some(entry) = entry.at("read", &path)? else { return Ok(0) };
+        let found = index.as_ref().map(|index| index.find_last(count, self.wait, wanted));
+        Ok(found.transpose()?.flatten().map(|(_, entry)| entry))
+    }
+
+    fn hint(&self, wanted: impl Fn(&OffsetEntry) -> bool) -> Result<u64, LogError> {
+        let pending = self.tail.and_then(|tail| tail.index.find_last_pending(&wanted));
+        let entry = match pending {
+            Some(entry) => Some(entry),
+            None => self
+                .find_written(&wanted)
+                .at("read", &path_of(self.dir, self.extent.base, "index"))?,
+        };
+        let Some(entry) = entry else { return Ok(0) };
         let fits = entry_fits(self.file, self.extent, entry, self.wait)
             .at("read", &path_of(self.dir, self.extent.base, "log"))?;
         Ok(if fits.is_some() { u64::from(entry.position) } else { 0 })

@@ -1,8 +1,12 @@
 //! ListOffsets (key 2), versions 1 to 9: KIP-79 (by time), KIP-207 (never backwards after a new leader), KIP-320 (leader
 //! epochs), KIP-734 (greatest timestamp, from 7), KIP-405 (first offset on local disks, from 8), KIP-1005 (last one that is on
 //! none, from 9). Everything is below the HW, which is also the end of what is read committed: there are no transactions.
+//!
+//! What is looked for by its time and is not in the page cache is read by the threads of the log directories, without the
+//! partition's lock; the other requests go on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use barnabas_types::{Condition, LeaderEpoch, Offset};
 use barnabas_wire::messages::list_offsets_request::ListOffsetsPartition;
@@ -10,11 +14,12 @@ use barnabas_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
 use barnabas_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use tokio::sync::oneshot;
 
 use super::produce::find;
-use super::{RequestContext, error_code};
+use super::{Handled, RequestContext, answer, error_code, later_on};
 use crate::node::Node;
-use crate::partition::Hosted;
+use crate::partition::{ByTime, FoundByTime, Hosted};
 
 /// Special timestamps.
 const LATEST: i64 = -1;
@@ -42,28 +47,86 @@ struct Found {
     leader_epoch: Option<LeaderEpoch>,
 }
 
+/// What a look at a partition came to.
+enum Looked {
+    Known(Found),
+    /// A disk has to be waited for.
+    Cold(Cold),
+}
+
+/// What is looked for by its time.
+struct Cold {
+    hosted: Arc<Hosted>,
+    wanted: ByTime,
+    epoch: Option<LeaderEpoch>,
+}
+
 pub(super) fn handle(
     context: &RequestContext<'_>,
     request: &ListOffsetsRequest,
-) -> ListOffsetsResponse {
-    let mut response = ListOffsetsResponse::default();
+) -> Result<Handled, String> {
+    let (mut response, version) = (ListOffsetsResponse::default(), context.version);
+    let mut cold = Vec::new();
     let twice = named_twice(request);
     for topic in &request.topics {
         let mut entry = ListOffsetsTopicResponse::default();
-        entry.name = topic.name.clone();
+        entry.name = topic.name.as_str().into();
         for asked in &topic.partitions {
             let index = asked.partition_index;
-            entry.partitions.push(if twice.contains(&(topic.name.as_str(), index)) {
-                refused(index, error_code(&Condition::InvalidRequest(String::new())))
-            } else {
-                // Whatever its replica_id says, this is a client: followers use the request between brokers, and kafka-python fills in 0.
-                let found = look_up(context.node, context.version, topic.name.as_str(), asked);
-                partition_response(context.version, index, found)
-            });
+            if twice.contains(&(topic.name.as_str(), index)) {
+                let code = error_code(&Condition::InvalidRequest(String::new()));
+                entry.partitions.push(refused(index, code));
+                continue;
+            }
+            // Whatever its replica_id says, this is a client: followers use the request between brokers, and kafka-python fills in 0.
+            let found = match look_up(context.node, version, topic.name.as_str(), asked) {
+                Ok(Looked::Cold(looked)) => {
+                    cold.push(((response.topics.len(), entry.partitions.len()), looked));
+                    Ok(Found::default())
+                }
+                Ok(Looked::Known(found)) => Ok(found),
+                Err(condition) => Err(condition),
+            };
+            entry.partitions.push(partition_response(version, index, found));
         }
         response.topics.push(entry);
     }
+    if cold.is_empty() {
+        return answer(context, &response);
+    }
+    later_on(&context.node.data, context, wait_for_disks(version, response, cold))
+}
+
+/// Has the disks asked by the threads of their directories, all at once, and fills in what they found.
+async fn wait_for_disks(
+    version: i16,
+    mut response: ListOffsetsResponse,
+    cold: Vec<((usize, usize), Cold)>,
+) -> ListOffsetsResponse {
+    let asked: Vec<_> = cold.into_iter().map(|(at, cold)| (at, cold.read())).collect();
+    for ((topic, partition), found) in asked {
+        // Too many wait for this disk already: clients ask again.
+        let found = found.await.unwrap_or(Err(Condition::OffsetNotAvailable));
+        let place = response.topics.get_mut(topic).and_then(|t| t.partitions.get_mut(partition));
+        if let Some(place) = place {
+            *place = partition_response(version, place.partition_index, found);
+        }
+    }
     response
+}
+
+impl Cold {
+    /// Closed without an answer if the directory's threads take no more.
+    fn read(self) -> oneshot::Receiver<Result<Found, Condition>> {
+        let (tell, told) = oneshot::channel();
+        let directory = self.hosted.directory.clone();
+        let _ = directory.readers().add(move || {
+            let found = self.hosted.find_by_time(self.wanted, self.epoch);
+            // The client may have gone.
+            let _ = tell.send(found.map(|found| record(&self.hosted, found)));
+        });
+        told
+    }
 }
 
 /// Partitions that the request names more than once, with whatever it wants of each: Kafka refuses them.
@@ -80,41 +143,42 @@ fn look_up(
     version: i16,
     topic: &str,
     asked: &ListOffsetsPartition,
-) -> Result<Found, Condition> {
+) -> Result<Looked, Condition> {
     let hosted = find(node, topic, asked.partition_index)?;
     let epoch =
         (asked.current_leader_epoch >= 0).then_some(LeaderEpoch(asked.current_leader_epoch));
-    match asked.timestamp {
+    let wanted = match asked.timestamp {
         LATEST => {
             let view = hosted.consumer_view(epoch)?;
-            Ok(Found {
+            return Ok(Looked::Known(Found {
                 offset: Some(view.high_watermark),
                 timestamp_ms: None,
                 leader_epoch: Some(view.leader_epoch),
-            })
+            }));
         }
         special
             if special == EARLIEST
                 || (special == EARLIEST_LOCAL && version >= EARLIEST_LOCAL_VERSION) =>
         {
             let view = hosted.consumer_view(epoch)?;
-            Ok(Found {
+            return Ok(Looked::Known(Found {
                 offset: Some(view.log_start),
                 timestamp_ms: None,
                 leader_epoch: hosted.epoch_at(view.log_start),
-            })
-        }
-        MAX_TIMESTAMP if version >= MAX_TIMESTAMP_VERSION => {
-            Ok(record(&hosted, hosted.max_timestamp(epoch)?))
+            }));
         }
         LATEST_TIERED if version >= LATEST_TIERED_VERSION => {
-            hosted.consumer_view(epoch).map(|_| Found::default())
+            hosted.consumer_view(epoch)?;
+            return Ok(Looked::Known(Found::default()));
         }
-        timestamp_ms if timestamp_ms >= 0 => {
-            Ok(record(&hosted, hosted.offset_for_timestamp(timestamp_ms, epoch)?))
-        }
-        _ => Err(Condition::UnsupportedVersion("this special timestamp")),
-    }
+        MAX_TIMESTAMP if version >= MAX_TIMESTAMP_VERSION => ByTime::Greatest,
+        timestamp_ms if timestamp_ms >= 0 => ByTime::From(timestamp_ms),
+        _ => return Err(Condition::UnsupportedVersion("this special timestamp")),
+    };
+    Ok(match hosted.look_by_time(wanted, epoch)? {
+        FoundByTime::Record(found) => Looked::Known(record(&hosted, found)),
+        FoundByTime::Cold(_) => Looked::Cold(Cold { hosted, wanted, epoch }),
+    })
 }
 
 fn record(hosted: &Hosted, found: Option<(Offset, i64)>) -> Found {
@@ -159,7 +223,7 @@ mod tests {
     use super::*;
     use barnabas_wire::reply;
 
-    fn answer(version: i16, found: Result<Found, Condition>) -> ListOffsetsPartitionResponse {
+    fn answered(version: i16, found: Result<Found, Condition>) -> ListOffsetsPartitionResponse {
         let mut topic = ListOffsetsTopicResponse::default();
         topic.name = "t".into();
         topic.partitions.push(partition_response(version, 3, found));
@@ -177,10 +241,10 @@ mod tests {
             leader_epoch: Some(LeaderEpoch(2)),
         };
         for version in 1..=9 {
-            let entry = answer(version, Ok(found));
+            let entry = answered(version, Ok(found));
             assert_eq!((entry.partition_index, entry.offset, entry.timestamp), (3, 5, 9));
             assert_eq!(entry.leader_epoch, if version >= 4 { 2 } else { -1 });
-            let nothing = answer(version, Ok(Found::default()));
+            let nothing = answered(version, Ok(Found::default()));
             assert_eq!((nothing.error_code, nothing.offset, nothing.timestamp), (0, -1, -1));
         }
     }
@@ -188,7 +252,7 @@ mod tests {
     #[test]
     fn r14_an_unknown_hw_is_said_in_the_words_of_the_version() {
         for version in 1..=9 {
-            let code = answer(version, Err(Condition::OffsetNotAvailable)).error_code;
+            let code = answered(version, Err(Condition::OffsetNotAvailable)).error_code;
             assert_eq!(code, if version >= 5 { 78 } else { 5 }, "{version}");
         }
     }
@@ -205,7 +269,12 @@ mod tests {
             let mut asked = ListOffsetsPartition::default();
             asked.timestamp = timestamp;
             asked.current_leader_epoch = epoch;
-            let found = look_up(&node, version, "t", &asked);
+            let found = look_up(&node, version, "t", &asked).map(|looked| match looked {
+                Looked::Known(found) => found,
+                Looked::Cold(cold) => {
+                    record(&hosted, cold.hosted.find_by_time(cold.wanted, cold.epoch).unwrap())
+                }
+            });
             let entry = partition_response(version, 0, found);
             (entry.error_code, entry.offset)
         };

@@ -102,7 +102,7 @@ pub(crate) fn handle(
     match request {
         Request::Produce(request) => produce::handle(context, &request, flush),
         Request::Fetch(request) => fetch::handle(context, request),
-        Request::ListOffsets(request) => answer(context, &list_offsets::handle(context, &request)),
+        Request::ListOffsets(request) => list_offsets::handle(context, &request),
         Request::Metadata(request) => metadata::handle(context, request),
         Request::ApiVersions(request) => {
             answer(context, &api_versions::handle(context.version, &request))

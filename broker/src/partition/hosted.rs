@@ -353,54 +353,6 @@ impl Hosted {
         self.lock().replica.consumer_view(current_leader_epoch)
     }
 
-    /// First record at or after a time, below the HW (ListOffsets by time); `None` if there is none. Batches are found under
-    /// the lock and opened without it.
-    ///
-    /// # Errors
-    /// As [`Hosted::consumer_view`].
-    pub fn offset_for_timestamp(
-        self: &Arc<Self>,
-        timestamp_ms: i64,
-        current_leader_epoch: Option<LeaderEpoch>,
-    ) -> Result<Option<(Offset, i64)>, Condition> {
-        let mut from = Offset(0);
-        loop {
-            let inner = self.lock();
-            let view = inner.replica.consumer_view(current_leader_epoch)?;
-            let lookup = inner.log.offset_for_timestamp(timestamp_ms, from.max(view.log_start));
-            drop(inner);
-            let Some(lookup) = lookup.map_err(|error| self.unreadable(&error))? else {
-                return Ok(None);
-            };
-            match lookup.resolve().map_err(|error| self.unreadable(&error))? {
-                Some(found) => return Ok(Some(found).filter(|(at, _)| *at < view.high_watermark)),
-                None => from = lookup.next(),
-            }
-            if from >= view.high_watermark {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The record with the greatest timestamp (ListOffsets -3, KIP-734).
-    ///
-    /// # Errors
-    /// As [`Hosted::consumer_view`].
-    pub fn max_timestamp(
-        self: &Arc<Self>,
-        current_leader_epoch: Option<LeaderEpoch>,
-    ) -> Result<Option<(Offset, i64)>, Condition> {
-        let inner = self.lock();
-        let view = inner.replica.consumer_view(current_leader_epoch)?;
-        let lookup = inner.log.max_timestamp_offset();
-        drop(inner);
-        let Some(lookup) = lookup.map_err(|error| self.unreadable(&error))? else {
-            return Ok(None);
-        };
-        let found = lookup.resolve().map_err(|error| self.unreadable(&error))?;
-        Ok(found.filter(|(offset, _)| *offset < view.high_watermark))
-    }
-
     /// The epoch that covers `offset`, for answers that carry a leader epoch.
     pub fn epoch_at(&self, offset: Offset) -> Option<LeaderEpoch> {
         self.lock().replica.epochs().epoch_at(offset)

@@ -1,6 +1,7 @@
 //! Partitions hosted by this broker: the replica core and its log behind one mutex, and who waits on them.
 
 mod aftermath;
+mod by_time;
 mod cleanup;
 mod epoch_end;
 mod figures;
@@ -25,6 +26,7 @@ mod waiting;
 mod warming;
 
 pub use aftermath::{Aftermath, FailureKind, Flush, LogFailure, Outward};
+pub use by_time::{ByTime, FoundByTime};
 pub use epoch_end::EpochEnd;
 pub use figures::Figures;
 pub use flushing::Urgency;

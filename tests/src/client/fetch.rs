@@ -53,6 +53,9 @@ pub struct Fetched {
     pub records: Vec<FetchedRecord>,
 }
 
+/// The time that means the end.
+const LATEST: i64 = -1;
+
 impl Client {
     /// Reads from one partition.
     ///
@@ -114,9 +117,23 @@ impl Client {
         partition: i32,
         leader_epoch: i32,
     ) -> Outcome<Result<i64, i16>> {
+        self.offset_at(topic, partition, (LATEST, leader_epoch)).await
+    }
+
+    /// The offset of the first record at a time, ms since 1970, or later (-1: there is none), or Kafka's error code; some negative
+    /// times mean something else.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn offset_at(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        (timestamp, leader_epoch): (i64, i32),
+    ) -> Outcome<Result<i64, i16>> {
         let mut of_partition = list_offsets_request::ListOffsetsPartition::default();
         of_partition.partition_index = partition;
-        of_partition.timestamp = -1;
+        of_partition.timestamp = timestamp;
         of_partition.current_leader_epoch = leader_epoch;
         let mut of_topic = list_offsets_request::ListOffsetsTopic::default();
         of_topic.name = StrBytes::from(topic);
@@ -124,7 +141,7 @@ impl Client {
         let mut request = ListOffsetsRequest::default();
         request.replica_id = -1;
         request.topics = vec![of_topic];
-        let response = self.ask(5, &request).await?;
+        let response = self.ask(7, &request).await?;
         let said = response.topics.first().and_then(|topic| topic.partitions.first());
         let said = said.ok_or("an answer without the partition")?;
         Ok(if said.error_code == 0 { Ok(said.offset) } else { Err(said.error_code) })

@@ -51,6 +51,15 @@ async fn read(address: &str, topic: &str) -> Outcome<usize> {
     Ok(client.fetch(topic, 0, Fetch::default()).await?.records.len())
 }
 
+/// The time that means the record with the greatest one.
+const GREATEST: i64 = -3;
+
+async fn by_time(address: &str, topic: &str, timestamp: i64) -> Outcome<i64> {
+    let mut client = Client::connect(address).await?;
+    let found = client.offset_at(topic, 0, (timestamp, -1)).await?;
+    found.map_err(|code| format!("Kafka's error {code}").into())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_disk_holds_up_consumers_of_what_it_reads_and_nobody_else() -> Outcome<()> {
     let cluster =
@@ -73,17 +82,29 @@ async fn a_slow_disk_holds_up_consumers_of_what_it_reads_and_nobody_else() -> Ou
             tokio::spawn(async move { read(&address, "cold").await })
         })
         .collect();
+    // So does who looks for a time.
+    let lookers: Vec<_> = (0..READERS)
+        .map(|n| {
+            let (address, time) = (address.clone(), if n % 2 == 0 { 1 } else { GREATEST });
+            tokio::spawn(async move { by_time(&address, "cold", time).await })
+        })
+        .collect();
     until_a_read_is_held(&cluster, 1).await?;
     for n in 1..=BATCHES {
         let offset = in_time("a producer", append(&address, "warm", 1, "more")).await?;
         assert_eq!(offset, n);
         assert!(in_time("a consumer", read(&address, "warm")).await? > 0);
+        in_time("a look for a time", by_time(&address, "warm", 1)).await?;
         in_time("a producer of the same partition", append(&address, "cold", 1, "more")).await?;
     }
     assert!(readers.iter().all(|reader| !reader.is_finished()), "the disk has not answered");
+    assert!(lookers.iter().all(|looker| !looker.is_finished()), "the disk has not answered");
     cluster.shim(1).rules(&[])?;
     for reader in readers {
         assert!(in_time("a reader", async { reader.await? }).await? > 0);
+    }
+    for looker in lookers {
+        assert!(in_time("a look for a time", async { looker.await? }).await? >= 0);
     }
     Ok(())
 }

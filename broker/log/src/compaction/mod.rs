@@ -40,6 +40,7 @@ use std::sync::{Arc, OnceLock};
 use barnabas_types::Offset;
 
 use crate::batch::{BatchHeader, HEADER_BYTES};
+use crate::cached::Wait;
 use crate::config::LogConfig;
 use crate::disk::Folder;
 use crate::error::{At as _, LogError};
@@ -176,7 +177,7 @@ impl CompactionPlan {
         let max = match source.max_timestamp.get() {
             Some(known) => *known,
             None => {
-                let read = max_timestamp_on_disk(&self.dir, source.base)?;
+                let read = max_timestamp_on_disk(&self.dir, source.base, Wait::ForDisk)?;
                 *source.max_timestamp.get_or_init(|| read)
             }
         };

@@ -156,6 +156,32 @@ fn without_a_file_descriptor_appends_are_refused_and_flushes_wait_and_the_log_is
     assert!(dir.close(true).unwrap());
 }
 
+/// Clients send one batch a request ([`barnabas_log::validate_produce`]), which lies in one segment. Whoever appends several at once
+/// is answered for all: with a part of them written nothing is acknowledged, and nothing is written behind that part before the
+/// log was opened again.
+#[test]
+fn without_a_file_descriptor_within_several_batches_none_counts_and_the_log_is_whole_when_opened_again()
+ {
+    let world = World::new("descriptors", TINY);
+    let failing = Failing::new();
+    let (dir, mut log) = start_on(&world, &failing);
+    append(&mut log, 1, 60, 1);
+    failing.descriptors(Some(0));
+    let mut several: Vec<u8> = (0..8).flat_map(|_| batch(&[&[1; 60]])).collect();
+    let error = log.append(&mut several, Offset(1), LeaderEpoch(1)).unwrap_err();
+    assert_eq!(error.condition(), Condition::KafkaStorageError, "{error}");
+    failing.descriptors(None);
+    let again = log.append(&mut several, Offset(1), LeaderEpoch(1));
+    assert!(matches!(again, Err(LogError::Fenced)) && log.is_fenced());
+    drop((log, dir));
+    let (_dir, mut log) = start_on(&world, &failing);
+    let end = log.log_end();
+    assert!(end > Offset(1) && end < Offset(9), "the batches before the roll, whole: {end}");
+    assert_whole(&log);
+    log.append(&mut several, end, LeaderEpoch(1)).unwrap();
+    assert_whole(&log);
+}
+
 /// A follower's records go on into the next segment more often than not.
 #[test]
 fn without_a_file_descriptor_a_follower_takes_what_goes_before_the_next_segment() {
