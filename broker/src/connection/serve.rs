@@ -13,6 +13,7 @@ use std::time::Duration;
 use barnabas_types::BrokerId;
 use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, peek, split};
 use bytes::BytesMut;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -211,10 +212,16 @@ impl Connection {
             }
             self.buffer.reserve(wanted);
             let room = self.buffer.capacity() - self.buffer.len();
-            match self.stream.try_read_buf(&mut self.buffer) {
-                Ok(0) => return Err(Ended::ByPeer),
-                Ok(read) if read < room => return Ok(()),
-                Ok(_) => {}
+            let mut read = 0;
+            let more = self.stream.try_io(Interest::READABLE, || {
+                read = self.stream.try_read_buf(&mut self.buffer)?;
+                // A short read has emptied the socket. Said here, so that the readiness from before the read ends with it: a
+                // connection that waits then does not read once more to be told so.
+                if read > 0 && read < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match more {
+                Ok(()) if read == 0 => return Err(Ended::ByPeer),
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
