@@ -1,16 +1,17 @@
 //! `ideal`: the least that a replicated log can cost on this machine: socket -> CRC -> pwrite -> sendfile -> CRC -> pwrite -> ack.
 //!
 //! No protocol, no recovery, no threads beyond one a connection; the yardstick of `tests/bench`. The process that serves is a
-//! child of the one that sends, so that its CPU can be measured alone. Prints one JSON object.
+//! child of the one that sends, so that its CPU can be measured alone. With `--echo` it keeps nothing: a plain round trip between
+//! two processes. With `--tail` it sends the file that was written before. Prints one JSON object.
 
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,12 @@ use rustix::net::SendFlags;
 use serde_json::json;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The leader's log.
+const LEADER_FILE: &str = "ideal-leader";
+/// A read of the tail: what is asked for at once, and about what a Fetch request takes.
+const TAIL_PIECE_BYTES: u64 = 1 << 20;
+const TAIL_REQUEST_BYTES: usize = 100;
 
 #[derive(Parser, Clone)]
 struct Arguments {
@@ -41,6 +48,15 @@ struct Arguments {
     /// Where the files are written.
     #[arg(long, default_value = ".")]
     data: PathBuf,
+    /// Answers without checking or keeping anything.
+    #[arg(long, conflicts_with_all = ["followers", "tail"])]
+    echo: bool,
+    /// Sends the leader's file of an earlier run, in pieces, instead of taking batches.
+    #[arg(long)]
+    tail: bool,
+    /// The processor on which the server runs; default: wherever the system puts it.
+    #[arg(long)]
+    server_cpu: Option<usize>,
     /// Serves instead of sending; tells its port, and at the end of its input its CPU time in ns.
     #[arg(long, hide = true)]
     serve: bool,
@@ -48,12 +64,18 @@ struct Arguments {
 
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    if arguments.serve { serve(&arguments) } else { drive(&arguments) }
+    match (arguments.serve, arguments.tail) {
+        (true, true) => serve_tail(&arguments),
+        (true, false) => serve(&arguments),
+        (false, true) => read_tail(&arguments),
+        (false, false) => drive(&arguments),
+    }
 }
 
 /// The leader's log, and who waits for it.
 struct Log {
-    file: File,
+    /// `None`: nothing is kept.
+    file: Option<File>,
     state: Mutex<State>,
     grown: Condvar,
 }
@@ -70,7 +92,10 @@ fn serve(arguments: &Arguments) -> Outcome<()> {
     let create =
         |name: &Path| File::options().read(true).write(true).create(true).truncate(true).open(name);
     let log = Arc::new(Log {
-        file: create(&arguments.data.join("ideal-leader"))?,
+        file: match arguments.echo {
+            true => None,
+            false => Some(create(&arguments.data.join(LEADER_FILE))?),
+        },
         state: Mutex::new(State { positions: vec![0; arguments.followers], ..State::default() }),
         grown: Condvar::new(),
     });
@@ -92,9 +117,61 @@ fn serve(arguments: &Arguments) -> Outcome<()> {
             thread::spawn(move || take(&log, stream));
         }
     });
+    until_told()
+}
+
+/// Until nobody wants to be served any more; then tells the CPU time.
+fn until_told() -> Outcome<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     println!("{}", cpu.tv_sec * 1_000_000_000 + cpu.tv_nsec);
+    Ok(())
+}
+
+/// The least that a read of a log costs: a request of some bytes, their number before the next piece of the file, and the piece.
+fn serve_tail(arguments: &Arguments) -> Outcome<()> {
+    let file = File::open(arguments.data.join(LEADER_FILE))?;
+    let len = file.metadata()?.len();
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?.port());
+    thread::spawn(move || -> Outcome<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let (mut request, mut sent) = ([0; TAIL_REQUEST_BYTES], 0);
+        loop {
+            stream.read_exact(&mut request)?;
+            let mut left = (len - sent).min(TAIL_PIECE_BYTES);
+            rustix::net::send(&stream, &left.to_be_bytes(), SendFlags::MORE)?;
+            while left > 0 {
+                let count = usize::try_from(left)?;
+                left -= rustix::fs::sendfile(&stream, &file, Some(&mut sent), count)? as u64;
+            }
+        }
+    });
+    until_told()
+}
+
+fn read_tail(arguments: &Arguments) -> Outcome<()> {
+    let (mut child, mut said, port) = start(arguments)?;
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_nodelay(true)?;
+    let (mut piece, mut bytes) = (Vec::new(), 0);
+    let began = Instant::now();
+    while bytes == 0 || !piece.is_empty() {
+        stream.write_all(&[0; TAIL_REQUEST_BYTES])?;
+        read_frame(&stream, &mut piece)?;
+        bytes += piece.len();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu_ns = stop(&mut child, &mut said)?;
+    let bytes = bytes as f64;
+    println!(
+        "{}",
+        json!({
+            "bench": "tail", "bytes": bytes, "seconds": seconds, "megabytes_per_second": bytes / 1e6 / seconds,
+            "cpu_ns_per_byte": cpu_ns / bytes,
+        })
+    );
     Ok(())
 }
 
@@ -120,9 +197,13 @@ fn take(log: &Log, stream: TcpStream) -> Outcome<()> {
     let mut buffer = Vec::new();
     loop {
         read_frame(&stream, &mut buffer)?;
+        let Some(file) = &log.file else {
+            (&*stream).write_all(&[0; 8])?;
+            continue;
+        };
         check(&buffer)?;
         let mut state = log.state.lock().map_err(|_| "poisoned")?;
-        log.file.write_all_at(&buffer, state.end)?;
+        file.write_all_at(&buffer, state.end)?;
         state.end += buffer.len() as u64;
         if state.positions.is_empty() {
             drop(state);
@@ -138,6 +219,7 @@ fn take(log: &Log, stream: TcpStream) -> Outcome<()> {
 
 /// The leader's side of a follower: sends what is new from the file, takes the answer for an acknowledgement.
 fn feed(log: &Log, mut stream: &TcpStream, number: usize) -> Outcome<()> {
+    let file = log.file.as_ref().ok_or("nothing is kept")?;
     let mut sent = 0;
     loop {
         let mut state = log.state.lock().map_err(|_| "poisoned")?;
@@ -150,7 +232,7 @@ fn feed(log: &Log, mut stream: &TcpStream, number: usize) -> Outcome<()> {
         rustix::net::send(stream, &left.to_be_bytes(), SendFlags::MORE)?;
         while left > 0 {
             let count = usize::try_from(left)?;
-            left -= rustix::fs::sendfile(stream, &log.file, Some(&mut sent), count)? as u64;
+            left -= rustix::fs::sendfile(stream, file, Some(&mut sent), count)? as u64;
         }
         stream.read_exact(&mut [0; 8])?;
         let mut state = log.state.lock().map_err(|_| "poisoned")?;
@@ -178,15 +260,37 @@ fn follow(mut stream: TcpStream, file: &File) -> Outcome<()> {
     }
 }
 
-fn drive(arguments: &Arguments) -> Outcome<()> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
-        .arg("--serve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+/// What the server says, line by line.
+type Said = Lines<BufReader<ChildStdout>>;
+
+/// Starts the server; it, what it says, and its port.
+fn start(arguments: &Arguments) -> Outcome<(Child, Said, u16)> {
+    let program = std::env::current_exe()?;
+    let mut command = match arguments.server_cpu {
+        Some(processor) => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", &processor.to_string()]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    command.args(std::env::args_os().skip(1)).arg("--serve");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut said = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
-    let port: u16 = said.next().ok_or("it told no port")??.parse()?;
+    let port = said.next().ok_or("it told no port")??.parse()?;
+    Ok((child, said, port))
+}
+
+/// Ends the server; ns of CPU that it has used.
+fn stop(child: &mut Child, said: &mut Said) -> Outcome<f64> {
+    drop(child.stdin.take());
+    let cpu_ns = said.next().ok_or("it told no CPU time")??.parse()?;
+    child.wait()?;
+    Ok(cpu_ns)
+}
+
+fn drive(arguments: &Arguments) -> Outcome<()> {
+    let (mut child, mut said, port) = start(arguments)?;
     let value = [7; 1024];
     let records = (arguments.batch_bytes / value.len()).max(1);
     let batch = (0..records).fold(BatchBuilder::new(), |batch, _| batch.record(&value)).build();
@@ -207,9 +311,7 @@ fn drive(arguments: &Arguments) -> Outcome<()> {
     let seconds = began.elapsed().as_secs_f64();
     times.sort_unstable();
     let p50 = times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1e6);
-    drop(child.stdin.take());
-    let cpu_ns: f64 = said.next().ok_or("it told no CPU time")??.parse()?;
-    child.wait()?;
+    let cpu_ns = stop(&mut child, &mut said)?;
     let bytes = (share * arguments.connections * batch.len() as u64) as f64;
     println!(
         "{}",

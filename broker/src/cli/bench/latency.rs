@@ -1,5 +1,6 @@
 //! `barnabas bench latency`: one batch in flight, in blocks that alternate with plain round trips of as many bytes, so that
-//! both see the same machine.
+//! both see the same machine. Where the system runs the broker and the other end of the plain round trips (on this processor or on
+//! another one) is its choice and changes both several times over; `tests/bench` compares them in the same places.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use barnabas_broker::clock::unix_ms;
 use barnabas_log::testing::BatchBuilder;
 use barnabas_wire::messages::{ProduceRequest, StrBytes, produce_request};
 use bytes::Bytes;
@@ -49,7 +50,9 @@ pub(super) fn batch(of: &Batch) -> Vec<u8> {
     let value: Vec<u8> =
         (0..of.record_bytes).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let records = (of.batch_bytes / of.record_bytes).max(1);
-    (0..records).fold(BatchBuilder::new(), |batch, _| batch.record(&value)).build()
+    // Of now: retention would delete older ones while they are read.
+    let empty = BatchBuilder::new().timestamp(unix_ms());
+    (0..records).fold(empty, |batch, _| batch.record(&value)).build()
 }
 
 /// The frame that sends a batch to one partition; it ends with the batch.
