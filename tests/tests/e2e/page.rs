@@ -65,7 +65,8 @@ async fn the_api_tells_what_is_so_in_its_shapes() -> Outcome<()> {
         json!({"id": controller, "epoch": epoch, "state": "active", "since_ms": null})
     );
     assert_eq!(told["lost_records_30d"]["acks_all"], 0);
-    assert_eq!(told["zookeeper"]["round_trip_ms_p99"], Value::Null, "nobody measures it");
+    let round_trip_ms = told["zookeeper"]["round_trip_ms_p99"].as_f64();
+    assert!(round_trip_ms.is_some_and(|ms| ms < 10_000.0), "its registration took some: {told}");
 
     let brokers = json(&at, "/api/v1/brokers").await?;
     for (broker, id) in brokers["brokers"].as_array().ok_or("no list")?.iter().zip(1..) {
@@ -270,6 +271,7 @@ async fn hostile_requests_are_refused_and_cost_nobody_anything() -> Outcome<()> 
         ("GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".to_owned(), 421),
         (format!("POST /api/v1/cluster HTTP/1.0\r\nHost: {at}\r\n\r\n"), 405),
         (format!("DELETE / HTTP/1.0\r\nHost: {at}\r\n\r\n"), 405),
+        (format!("POST /api/v1/plans HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer x\r\n\r\n"), 403),
         (format!("GET /../../etc/passwd HTTP/1.0\r\nHost: {at}\r\n\r\n"), 404),
         (
             format!("GET /api/v1/partitions?{} HTTP/1.0\r\nHost: {at}\r\n\r\n", "a=1&".repeat(40)),
