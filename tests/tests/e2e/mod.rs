@@ -48,6 +48,7 @@ mod losses;
 mod main_job;
 mod metrics;
 mod mistakes;
+mod operator;
 mod page;
 mod partitions;
 #[cfg(target_os = "linux")]

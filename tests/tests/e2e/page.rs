@@ -271,7 +271,10 @@ async fn hostile_requests_are_refused_and_cost_nobody_anything() -> Outcome<()> 
         ("GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".to_owned(), 421),
         (format!("POST /api/v1/cluster HTTP/1.0\r\nHost: {at}\r\n\r\n"), 405),
         (format!("DELETE / HTTP/1.0\r\nHost: {at}\r\n\r\n"), 405),
-        (format!("POST /api/v1/plans HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer x\r\n\r\n"), 403),
+        (
+            format!("POST /api/v1/plans HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer x\r\n\r\n"),
+            403,
+        ),
         (format!("GET /../../etc/passwd HTTP/1.0\r\nHost: {at}\r\n\r\n"), 404),
         (
             format!("GET /api/v1/partitions?{} HTTP/1.0\r\nHost: {at}\r\n\r\n", "a=1&".repeat(40)),
