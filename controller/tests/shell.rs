@@ -476,6 +476,91 @@ async fn a_wrong_cluster_is_refused_and_nothing_is_changed() {
     assert_eq!(paths(&empty), 1, "only the root");
 }
 
+/// Waits until a broker has made some sessions more.
+async fn until_sessions(memory: &Memory, more: i64) {
+    let next = || {
+        memory.with_tree(|tree| {
+            let session = tree.open_session();
+            tree.end_session(session);
+            session.0
+        })
+    };
+    let (first, mut looks) = (next(), 0);
+    while next() - first - looks <= more {
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_that_lost_its_data_or_is_older_is_not_registered_with() {
+    let memory = memory();
+    let listener = listen().await;
+    let mut broker = start(1, memory.clone(), "memory", &listener.address).await;
+    until(&mut broker.membership, |m| m.controller.is_some()).await;
+    let by_hand = |request: Request| {
+        memory.with_tree(|tree| {
+            let session = tree.open_session();
+            let answer = tree.apply(session, &request);
+            tree.end_session(session);
+            answer.unwrap();
+        });
+    };
+    let set = |path: &str, data: &[u8]| {
+        by_hand(Request::Multi(vec![Op::Set {
+            path: path.into(),
+            data: data.into(),
+            version: None,
+        }]));
+    };
+    let data = |path: &str| memory.with_tree(|tree| tree.node(path).unwrap().data.clone());
+    let id = data(paths::CLUSTER_ID);
+    let cluster = String::from_utf8(id.clone()).unwrap();
+    let restored = cluster.replacen('{', "{\"restored\":\"1\",", 1);
+    for wrong in ["no id", "another id", "an older epoch", "a restoration"] {
+        memory.set_unreachable(true);
+        memory.expire(owner(&memory, "/brokers/ids/1").unwrap());
+        let epoch = data(paths::CONTROLLER_EPOCH);
+        match wrong {
+            "no id" => by_hand(Request::Delete { path: paths::CLUSTER_ID.into(), version: None }),
+            "another id" => set(paths::CLUSTER_ID, br#"{"version":"1","id":"another"}"#),
+            "an older epoch" => set(paths::CONTROLLER_EPOCH, b"0"),
+            _ => set(paths::CLUSTER_ID, restored.as_bytes()),
+        }
+        memory.set_unreachable(false);
+        until_sessions(&memory, 3).await;
+        assert_eq!(owner(&memory, "/brokers/ids/1"), None, "{wrong}");
+        assert_eq!(owner(&memory, paths::CONTROLLER), None, "{wrong}");
+        if wrong == "no id" {
+            let (path, data) = (paths::CLUSTER_ID.to_owned(), id.clone());
+            by_hand(Request::Create { path, data, mode: CreateMode::Persistent });
+        }
+        set(paths::CLUSTER_ID, &id);
+        set(paths::CONTROLLER_EPOCH, &epoch);
+        until(&mut broker.membership, |m| m.controller.is_some() && m.broker_epoch.is_some()).await;
+    }
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_that_know_newer_epochs_refuse_the_start() {
+    let memory = memory();
+    let (_listeners, mut brokers) = three(&memory).await;
+    let (elected, _) = the_controller(&mut brokers).await;
+    brokers[elected].controller.create_topic(topic(3)).await.unwrap();
+    let opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
+    let node = memory.with_tree(|tree| tree.node("/brokers/topics/t").unwrap().data.clone());
+    let id = barnabas_proto::znode::TopicNode::parse(&name(), &node).unwrap().topic_id;
+    let other = barnabas_types::TopicId([9; 16]);
+    let tp = |partition| TopicPartition { topic: name(), partition };
+    let ask = async |logs: &[_]| opened.refuse_older(logs).await;
+    let same = [(tp(0), id, LeaderEpoch(0)), (tp(1), other, LeaderEpoch(7))];
+    assert_eq!(ask(&same).await, Ok(()), "another life of the topic says nothing");
+    let error = ask(&[(tp(0), id, LeaderEpoch(0)), (tp(2), id, LeaderEpoch(7))]).await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("t-2 knows leader epoch 7") && said.contains("only come to 0"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_zookeeper_is_named_after_the_timeout() {
     let memory = memory();
