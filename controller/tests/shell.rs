@@ -548,15 +548,17 @@ async fn logs_that_know_newer_epochs_refuse_the_start() {
     let (_listeners, mut brokers) = three(&memory).await;
     let (elected, _) = the_controller(&mut brokers).await;
     brokers[elected].controller.create_topic(topic(3)).await.unwrap();
-    let opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
+    let mut opened = open_with(support::config(1, "memory"), memory.clone()).await.unwrap();
     let node = memory.with_tree(|tree| tree.node("/brokers/topics/t").unwrap().data.clone());
     let id = barnabas_proto::znode::TopicNode::parse(&name(), &node).unwrap().topic_id;
     let other = barnabas_types::TopicId([9; 16]);
     let tp = |partition| TopicPartition { topic: name(), partition };
-    let ask = async |logs: &[_]| opened.refuse_older(logs).await;
     let same = [(tp(0), id, LeaderEpoch(0)), (tp(1), other, LeaderEpoch(7))];
-    assert_eq!(ask(&same).await, Ok(()), "another life of the topic says nothing");
-    let error = ask(&[(tp(0), id, LeaderEpoch(0)), (tp(2), id, LeaderEpoch(7))]).await.unwrap_err();
+    assert_eq!(opened.refuse_older(&same).await, Ok(()), "another life of the topic says nothing");
+    let error = opened
+        .refuse_older(&[(tp(0), id, LeaderEpoch(0)), (tp(2), id, LeaderEpoch(7))])
+        .await
+        .unwrap_err();
     let said = error.to_string();
     assert!(said.contains("t-2 knows leader epoch 7") && said.contains("only come to 0"), "{said}");
 }

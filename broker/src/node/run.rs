@@ -155,7 +155,8 @@ async fn life(
         Duration::from_millis(config.zookeeper_session_timeout_ms),
     );
     let servers = servers.with_access(access).observed(metrics.zookeeper.clone());
-    let opened = match barnabas_controller::open_with(zookeeper(config, &locked), servers).await {
+    let mut opened = match barnabas_controller::open_with(zookeeper(config, &locked), servers).await
+    {
         Ok(opened) => opened,
         Err(error) => {
             locked.abandon();

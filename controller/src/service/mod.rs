@@ -143,10 +143,23 @@ impl<C: Connect> Opened<C> {
     /// [`Error::OlderThanLogs`] if a log knows a leader epoch that its partition, in the same life of its topic, has not come to
     /// yet: what is stored was taken back to an earlier time. [`Error::ZooKeeper`]. Nothing was changed.
     pub async fn refuse_older(
-        &self,
+        &mut self,
         logs: &[(TopicPartition, TopicId, LeaderEpoch)],
     ) -> Result<(), Error> {
-        older::refuse(&self.first.0, &self.config.zookeeper_connect, logs).await
+        let address = &self.config.zookeeper_connect;
+        let patience = Duration::from_millis(self.config.connection_timeout_ms);
+        let begun = Instant::now();
+        loop {
+            match older::refuse(&self.first.0, address, logs).await {
+                // ZooKeeper stood still, or went away: another session is as good.
+                Err(Error::ZooKeeper { .. }) if open::has_expired(&self.first.0).await => {
+                    crate::zookeeper::ZooKeeper::close(&self.first.0);
+                    self.first =
+                        open::connect_first(&self.connect, address, begun, patience).await?;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Whether the cluster has topics. A broker that comes without data into such a cluster may have lost it, and has to
