@@ -396,7 +396,9 @@ async fn r30_an_epoch_that_the_controller_has_not_told_is_refused_and_shuts_nobo
 #[tokio::test]
 async fn i12_a_late_request_of_a_connection_that_its_follower_gave_up_does_not_put_it_back() {
     let mut rig = Rig::new().await;
-    state(&rig.node, &rig.hosted, push(1, 2, &[1, 2, 3]));
+    let mut led = push(1, 2, &[1, 2, 3]);
+    led.partition.assigned_replicas.push(BrokerId(3));
+    state(&rig.node, &rig.hosted, led);
     let register = |id| (BrokerId(id), registered(BrokerEpoch(i64::from(100 + id))));
     let brokers = BTreeMap::from([register(2), register(3)]);
     let delta = ClusterDelta { brokers: Some(brokers), ..ClusterDelta::default() };
