@@ -13,6 +13,7 @@ pub mod http;
 pub mod journal;
 mod kafka;
 pub mod ledger;
+pub mod logs;
 pub mod metrics;
 pub mod node;
 pub mod partition;

@@ -47,5 +47,6 @@ pub use membership::Membership;
 pub use service::{
     AdminService, ClusterView, Config, ControllerClient, ControllerControlService,
     ControllerHandle, CreatedTopic, Explains, FAILOVERS_WAITING_MAX, FailoverHistory, Ledger,
-    NewTopic, Opened, Rebalance, ReplicaMoved, ReplicaMoves, Running, Served, open, open_with,
+    LogLevels, NewTopic, Opened, Rebalance, ReplicaMoved, ReplicaMoves, Running, Served, open,
+    open_with,
 };

@@ -1,4 +1,4 @@
-//! `barnabas broker list`, `drain`, `undrain` and `can-stop`.
+//! `barnabas broker list`, `drain`, `undrain`, `can-stop` and `log-level`.
 
 use barnabas_proto::v1::can_stop_broker_response::Result as CanStop;
 use barnabas_proto::v1::drain_response::Result as Drained;
@@ -7,8 +7,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure};
-use super::cluster::{BROKER_COLUMNS, brokers, cluster, gone};
+use super::cluster::{BROKER_COLUMNS, broker, brokers, cluster, gone};
 use super::explain::broker_id;
+use super::log_level::LogLevelArgs;
 use super::table::{print_json, table};
 use super::topic::counted;
 use super::{Asking, CliError};
@@ -27,6 +28,8 @@ pub(super) enum BrokerVerb {
     /// Tell whether a broker may be stopped without a partition being left without a leader or under min.insync.replicas.
     /// Exit codes: 0 yes, 4 not now, 5 never as things are.
     CanStop(OneBroker),
+    /// Show how much a broker logs, and change it until it ends.
+    LogLevel(LogLevelArgs),
 }
 
 #[derive(Args, Debug)]
@@ -51,6 +54,7 @@ impl BrokerVerb {
             Self::Drain(one) => one.drain(true),
             Self::Undrain(one) => one.drain(false),
             Self::CanStop(one) => one.can_stop(),
+            Self::LogLevel(args) => args.run(),
         }
     }
 }

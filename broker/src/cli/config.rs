@@ -103,7 +103,8 @@ fn row(setting: &BrokerSetting) -> Value {
     })
 }
 
-fn address_of(id: i32, asking: &Asking) -> Result<String, CliError> {
+/// The gRPC address of a registered broker.
+pub(super) fn address_of(id: i32, asking: &Asking) -> Result<String, CliError> {
     let request = DescribeClusterRequest {};
     let cluster = ask(asking, |mut client| async move { client.describe_cluster(request).await })?;
     let broker = cluster.brokers.into_iter().find(|broker| broker.id == id);

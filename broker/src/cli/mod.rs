@@ -27,6 +27,7 @@ mod kafka;
 mod leader;
 mod ledger;
 mod log;
+mod log_level;
 mod partitions;
 mod reassign;
 mod roll;
@@ -261,6 +262,14 @@ mod tests {
         let refused = dev("broker.id").unwrap_err().to_string();
         assert!(refused.contains("log.dirs (--data)"), "{refused}");
         assert!(parse(&["broker", "can-stop", "1"]).is_ok());
+        let log_level = ["broker", "log-level", "--broker", "2"];
+        assert!(parse(&[&log_level[..], &["warn", "request=debug", "--reset"]].concat()).is_ok());
+        assert!(parse(&log_level).is_ok());
+        for wrong in ["request", "reqest=debug", "request=verbose", "info,debug", "a=b=c", ""] {
+            assert!(parse(&[&log_level[..], &[wrong]].concat()).is_err(), "{wrong}");
+        }
+        assert!(parse(&["broker", "--config", "b.yaml", "--log-level", "debug"]).is_ok());
+        assert!(parse(&["broker", "--config", "b.yaml", "--log-level", "loud"]).is_err());
         assert!(parse(&["leader", "elect", "t:0", "u", "--preferred"]).is_ok());
         assert!(
             parse(&["leader", "elect", "--unclean"]).is_err(),

@@ -6,6 +6,9 @@ use barnabas_types::TopicConfig;
 use barnabas_types::broker_settings::OwnSetting;
 use barnabas_types::topic_config::{SETTINGS, Setting};
 
+/// Keys of the broker's file that are read again on SIGHUP.
+pub const REREAD: &[&str] = &["logging.level"];
+
 /// One key that a configuration file may hold.
 #[derive(Clone, Debug)]
 pub struct Key {
@@ -56,6 +59,8 @@ impl Key {
             "while brokers run, for all of them or for one"
         } else if Setting::of_broker(self.name).is_some() {
             "while brokers run, for all of them"
+        } else if REREAD.contains(&self.name) {
+            "in the file, read again on SIGHUP"
         } else {
             "in the file, read at the start"
         }
@@ -213,6 +218,18 @@ const BROKER: &[Row] = &[
         "partition, topic or none",
         "partition",
         "finest label of what /metrics serves; topic: sums of topics, none: neither topics nor groups",
+    ),
+    (
+        "logging.level",
+        "a list of a level (off, error, warn, info, debug or trace) and of target=level",
+        "info",
+        "least important lines of the log, of all targets and of single ones, for instance [info, request=debug]; `barnabas broker log-level` shows the targets and changes levels until the next start",
+    ),
+    (
+        "logging.format",
+        "text or json",
+        "text",
+        "form of the log's lines, on stdout; json: an object a line",
     ),
     ("broker.rack", "a name", "", "rack of this broker; replicas are spread over racks"),
     (

@@ -37,6 +37,9 @@ const ERRORS: &[Mistake] = &[
     ("default.replication.factor: three", &["'three'", "a whole number"]),
     ("zookeeper.connect: zk://a:2181", &["twice"]),
     ("zookeeper.auth.scheme: x509", &["'x509'", "digest or sasl"]),
+    ("logging.level: verbose", &["'verbose'", "off, error, warn, info, debug or trace"]),
+    ("logging.level: [info, reqest=debug]", &["did you mean request?", "state_change"]),
+    ("logging.format: xml", &["'xml'", "text or json"]),
     // Combinations.
     ("listeners: PLAINTEXT://10.0.0.1:9092", &["security.allow.insecure: [PLAINTEXT]"]),
     (

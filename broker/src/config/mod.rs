@@ -8,6 +8,7 @@ mod connections;
 mod error;
 mod groups;
 mod keys;
+mod logs;
 mod machine;
 #[cfg(test)]
 mod mistakes;
@@ -30,12 +31,13 @@ use barnabas_types::topic_config::SETTINGS;
 use barnabas_types::{BrokerId, TopicConfig};
 
 use crate::connection::ConnectionLimits;
+use crate::logs::LogConfig;
 use crate::metrics::Detail;
 pub use address::{HostPort, ZooKeeperConnect};
 pub use check::{Checked, check};
 pub use error::ConfigError;
 pub use groups::GroupConfig;
-pub use keys::{KEYS, Key, find, nearest};
+pub use keys::{KEYS, Key, REREAD, find, nearest};
 pub use machine::{OPEN_FILES_WISHED, few_files, open_files};
 pub use reference::reference;
 use settings::Settings;
@@ -114,6 +116,8 @@ pub struct BrokerConfig {
     pub storage: StorageConfig,
     /// What concerns consumer groups.
     pub groups: GroupConfig,
+    /// What concerns the broker's own log.
+    pub logs: LogConfig,
     /// Every setting, as administrators are shown it.
     pub shown: Arc<[Shown]>,
 }
@@ -224,6 +228,7 @@ impl BrokerConfig {
             connections: connections::limits(s)?,
             storage: storage(s)?,
             groups: GroupConfig::read(s)?,
+            logs: logs::read(s)?,
             listener,
             admin_listener,
         };

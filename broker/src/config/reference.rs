@@ -11,7 +11,7 @@ pub fn reference() -> String {
         "# Every key of `broker.yaml`\n\n\
          Made by `barnabas config reference`; a test compares. README says how the file is read and how settings are changed while brokers run.\n\
          `barnabas config explain KEY` tells the same of one key, with the value in force; `barnabas config check FILE` checks a file.\n\n\
-         *Changed* is how: in the file (read at the start of a broker), or while brokers run with `barnabas config alter`, for all brokers or\n\
+         *Changed* is how: in the file (read at the start of a broker, some again on SIGHUP), or while brokers run with `barnabas config alter`, for all brokers or\n\
          for all or one. *Topics call it* is the name under which a topic overrides it (`barnabas topic alter`).\n",
     );
     for (title, keys) in groups() {

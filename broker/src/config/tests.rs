@@ -127,6 +127,7 @@ fn every_key_is_read() {
                 cleaner_io_max_bytes_per_second: 10_000,
                 producer_id_expiration_ms: 11,
             },
+            logs: LogConfig::default(),
             groups: GroupConfig {
                 initial_rebalance_delay_ms: 15,
                 min_session_timeout_ms: 16,

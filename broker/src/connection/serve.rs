@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barnabas_types::BrokerId;
-use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, peek, split};
+use barnabas_types::{BrokerId, Sanitised};
+use barnabas_wire::{ApiKey, FrameError, FrameLimits, Peek, Request, RequestFrame, peek, split};
 use bytes::BytesMut;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::field::display;
 
 use super::budget::{FREE_BYTES_MAX, Reserved};
 use super::out::Out;
@@ -40,6 +41,7 @@ const STALLED_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else {
 
 struct Connection {
     node: Arc<Node>,
+    peer: SocketAddr,
     stream: Arc<TcpStream>,
     out: Arc<Out>,
     limits: FrameLimits,
@@ -96,6 +98,7 @@ pub(super) async fn serve(
     let mut connection = Connection {
         number: node.turns.number(),
         node,
+        peer,
         stream,
         out,
         limits,
@@ -113,14 +116,15 @@ pub(super) async fn serve(
         ended = connection.run() => ended,
         _ = stop.wait_for(|stop| *stop) => Ended::ByPeer,
     };
+    let told = Sanitised::sentence(&ended);
     match &ended {
         Ended::ByPeer | Ended::Io(_) => {
-            tracing::debug!(target: "request", %peer, %ended, "connection ended")
+            tracing::debug!(target: "request", %peer, ended = %told, "connection ended")
         }
         // Told by whoever counts them.
         Ended::NoPlace => {}
         Ended::Frame(_) | Ended::Handler(_) | Ended::Stalled => {
-            tracing::warn!(target: "request", %peer, %ended, "connection closed");
+            tracing::warn!(target: "request", %peer, ended = %told, "connection closed");
         }
     }
 }
@@ -277,6 +281,7 @@ impl Connection {
             }
             self.impatience = None;
             let frame = split(bytes)?;
+            self.tell(&frame, len);
             let request = Request::decode(&frame)?;
             self.handle(&frame, request, &mut flush).map_err(Ended::Handler)?;
         }
@@ -286,12 +291,20 @@ impl Connection {
         Ok(())
     }
 
+    fn tell(&self, frame: &RequestFrame, bytes: usize) {
+        let RequestFrame { key, version, correlation_id, client_id, .. } = frame;
+        let client = client_id.as_deref().map(Sanitised::name).map(display);
+        tracing::debug!(
+            target: "request", peer = %self.peer, client, ?key, version, correlation_id, bytes, "a request"
+        );
+    }
+
     /// Produces, fetches and what is answered at once are handled as they come. A request that changes something else is over
     /// before the next one begins, as in Kafka, where a connection has one request at a time: clients rely on it, by sending
     /// DeleteRecords and ListOffsets, or OffsetCommit and OffsetFetch, back to back.
     fn handle(
         &mut self,
-        frame: &barnabas_wire::RequestFrame,
+        frame: &RequestFrame,
         request: Request,
         flush: &mut Flush,
     ) -> Result<(), String> {

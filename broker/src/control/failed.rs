@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barnabas_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, FailedReplicas, Incarnation, TopicPartition,
+    BrokerEpoch, BrokerId, ControllerEpoch, FailedReplicas, Incarnation, Sanitised, TopicPartition,
 };
 use tokio::sync::{Notify, watch};
 
@@ -108,7 +108,7 @@ impl FailedReports {
                             true
                         }
                         Ok(Err(condition)) => {
-                            tracing::info!(target: "state_change", %broker_epoch, %condition, "the controller has not taken the report of failed replicas; it is sent again");
+                            tracing::info!(target: "state_change", %broker_epoch, condition = %Sanitised::sentence(&condition), "the controller has not taken the report of failed replicas; it is sent again");
                             false
                         }
                         Err(_) => false,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use barnabas_controller::AlterPartitionAnswer;
 use barnabas_proto::convert::IsrProposals;
 use barnabas_replica::{IsrProposal, ProposalOutcome};
-use barnabas_types::{BrokerEpoch, TopicPartition};
+use barnabas_types::{BrokerEpoch, Sanitised, TopicPartition};
 use tokio::sync::Notify;
 
 use crate::node::Node;
@@ -85,7 +85,7 @@ async fn send(
     match tokio::time::timeout(ANSWER_DEADLINE, node.controller.alter_partitions(request)).await {
         Ok(Ok(answers)) => answers.into_iter().map(Some).collect(),
         Ok(Err(condition)) => {
-            tracing::debug!(target: "state_change", %condition, "the ISR proposals were not answered; they are sent again");
+            tracing::debug!(target: "state_change", condition = %Sanitised::sentence(&condition), "the ISR proposals were not answered; they are sent again");
             Vec::new()
         }
         Err(_) => Vec::new(),

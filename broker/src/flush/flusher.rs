@@ -231,10 +231,13 @@ impl Shared {
             return;
         }
         let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
+        let leader_epoch = hosted.leader_epoch();
         match detached.remove() {
-            Ok(bytes) => tracing::debug!(%topic, partition, bytes, "segments removed"),
+            Ok(bytes) => {
+                tracing::debug!(%topic, partition, %leader_epoch, bytes, "segments removed")
+            }
             Err(error) => {
-                tracing::warn!(%topic, partition, %error, "segments below the log start cannot be removed; the next opening tries again");
+                tracing::warn!(%topic, partition, %leader_epoch, %error, "segments below the log start cannot be removed; the next opening tries again");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barnabas_group::{Groups, Replayed};
 use barnabas_log::{Batch, BatchError, Batches, Records, Wait, record_bytes};
-use barnabas_types::{Condition, Offset, TopicPartition};
+use barnabas_types::{Condition, Offset, Sanitised, TopicPartition};
 use tokio::sync::Notify;
 
 use super::coordinator::Life;
@@ -126,13 +126,13 @@ impl Loading<'_> {
         self.loaded.damaged += 1;
         let TopicPartition { topic, partition } = &self.hosted.topic_partition;
         let leader_epoch = self.life.leader_epoch;
-        tracing::error!(target: "group", %topic, partition, %leader_epoch, %reason, "a record of the offsets topic makes no sense and is skipped");
+        tracing::error!(target: "group", %topic, partition, %leader_epoch, reason = %Sanitised::sentence(reason), "a record of the offsets topic makes no sense and is skipped");
     }
 
     fn given_up(&self, reason: &dyn std::fmt::Display) -> Option<Loaded> {
         let TopicPartition { topic, partition } = &self.hosted.topic_partition;
         let leader_epoch = self.life.leader_epoch;
-        tracing::warn!(target: "group", %topic, partition, %leader_epoch, %reason, "the groups of a partition cannot be read");
+        tracing::warn!(target: "group", %topic, partition, %leader_epoch, reason = %Sanitised::sentence(reason), "the groups of a partition cannot be read");
         None
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barnabas_controller::{ClusterView as _, NewTopic};
 use barnabas_group::GroupError;
-use barnabas_types::{ClusterImage, Condition, TopicImage, TopicName};
+use barnabas_types::{ClusterImage, Condition, Sanitised, TopicImage, TopicName};
 
 use crate::node::Node;
 
@@ -38,7 +38,7 @@ pub(crate) async fn ensure(node: &Node) -> Result<(), GroupError> {
         Ok(()) => Ok(()),
         Err(condition) => {
             // Clients ask again and again.
-            tracing::debug!(target: "request", topic = OFFSETS_TOPIC, %condition, "the offsets topic is not there");
+            tracing::debug!(target: "request", topic = OFFSETS_TOPIC, condition = %Sanitised::sentence(&condition), "the offsets topic is not there");
             Err(GroupError::CoordinatorNotAvailable)
         }
     }

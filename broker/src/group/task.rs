@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barnabas_group::{Effects, Event, Groups, Moment, Note, Waiter};
-use barnabas_types::{TopicName, TopicPartition};
+use barnabas_types::{Sanitised, TopicName, TopicPartition};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::field::display;
 
 use super::coordinator::{Life, Message, Reply};
 use super::load;
@@ -283,11 +284,12 @@ impl Task {
     fn note(&self, note: &Note) {
         let TopicPartition { topic, partition } = &self.hosted.topic_partition;
         let leader_epoch = self.life.leader_epoch;
-        let (group, generation, text) = (&note.group, note.generation, &note.text);
+        let group = (!note.group.is_empty()).then(|| display(Sanitised::name(&note.group)));
+        let (generation, text) = (note.generation, &note.text);
         if note.warn {
-            tracing::warn!(target: "group", %topic, partition, %leader_epoch, ?group, generation, "{text}");
+            tracing::warn!(target: "group", %topic, partition, %leader_epoch, group, generation, "{text:.1024}");
         } else {
-            tracing::info!(target: "group", %topic, partition, %leader_epoch, ?group, generation, "{text}");
+            tracing::info!(target: "group", %topic, partition, %leader_epoch, group, generation, "{text:.1024}");
         }
     }
 }

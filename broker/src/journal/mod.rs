@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use barnabas_proto::v1;
+use barnabas_types::Sanitised;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
@@ -131,7 +132,7 @@ impl Journal {
     /// Takes an entry, which is durable soon, and shown then. `body` is a JSON object of at most 64 KiB. Never blocks.
     pub fn add(&self, kind: Kind, body: Value) {
         let Some((body, class)) = text_of(&body) else {
-            tracing::error!(kind = kind.name(), %body, "no entry of the journal: it is no object, or too large");
+            tracing::error!(kind = kind.name(), body = %Sanitised::sentence(&body), "no entry of the journal: it is no object, or too large");
             return;
         };
         let mut state = self.lock();
@@ -142,7 +143,7 @@ impl Journal {
             state.overflown += 1;
         } else {
             drop(state);
-            tracing::error!(kind = kind.name(), %body, "an entry of the journal found no room: too many wait to be written");
+            tracing::error!(kind = kind.name(), body = %Sanitised::sentence(&body), "an entry of the journal found no room: too many wait to be written");
             return;
         }
         drop(state);

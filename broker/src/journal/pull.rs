@@ -10,7 +10,7 @@ use barnabas_controller::ClusterView as _;
 use barnabas_proto::MESSAGE_BYTES_MAX;
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_client::BrokerControlClient;
-use barnabas_types::{BrokerEpoch, BrokerId};
+use barnabas_types::{BrokerEpoch, BrokerId, Sanitised};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Endpoint;
@@ -107,7 +107,7 @@ pub(crate) async fn run(node: Arc<Node>) {
 async fn follow(journal: Arc<Journal>, broker: BrokerId, address: String) {
     loop {
         let Err(why) = ask(&journal, broker, &address).await;
-        tracing::debug!(%broker, address, why, "the journal of a broker cannot be read now");
+        tracing::debug!(%broker, address = %Sanitised::name(&address), why = %Sanitised::sentence(why), "the journal of a broker cannot be read now");
         sleep(AGAIN).await;
     }
 }

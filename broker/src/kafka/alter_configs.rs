@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use barnabas_controller::AlterConfig;
 use barnabas_types::topic_config::SettingChange;
-use barnabas_types::{BrokerId, Condition, ConfigEntity, TopicName};
+use barnabas_types::{BrokerId, Condition, ConfigEntity, Sanitised, TopicName};
 use barnabas_wire::messages::alter_configs_request::AlterConfigsResource;
 use barnabas_wire::messages::alter_configs_response::AlterConfigsResourceResponse;
 use barnabas_wire::messages::{AlterConfigsRequest, AlterConfigsResponse, StrBytes};
@@ -108,7 +108,7 @@ pub(super) async fn alter(
     if !altered.unconfirmed.is_empty() {
         let brokers: Vec<i32> = altered.unconfirmed.iter().map(|id| id.0).collect();
         tracing::warn!(
-            target: "request", %entity, ?brokers,
+            target: "request", entity = %Sanitised::name(&entity), ?brokers,
             "the settings are stored, but these brokers have not confirmed them yet"
         );
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use barnabas_controller::NewTopic;
-use barnabas_types::{ClusterImage, Condition, TopicName};
+use barnabas_types::{ClusterImage, Condition, Sanitised, TopicName};
 use barnabas_wire::messages::MetadataRequest;
 
 use crate::node::Node;
@@ -70,7 +70,7 @@ async fn one(node: &Node, name: &TopicName) -> Result<(), Condition> {
         Err(condition) if condition.is_retriable() => Ok(()),
         Err(condition) => {
             // Clients ask again and again, and are told why each time.
-            tracing::debug!(target: "request", topic = %name, %condition, "not created on demand of a client");
+            tracing::debug!(target: "request", topic = %name, condition = %Sanitised::sentence(&condition), "not created on demand of a client");
             Err(condition)
         }
     }

@@ -38,6 +38,7 @@ use crate::health::Health;
 use crate::http::{self, Hosts, Operator, PageService, Site};
 use crate::journal::{self, Origin};
 use crate::ledger::Ledger;
+use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::partition::{Aftermath, Flush, Outward};
 use crate::storage::{Cleanup, Locked, Owner};
@@ -94,7 +95,11 @@ pub enum StartError {
 ///
 /// # Errors
 /// It cannot start; nothing was changed then.
-pub fn run(config: BrokerConfig, shutdown: watch::Receiver<Stop>) -> Result<(), StartError> {
+pub fn run(
+    config: &BrokerConfig,
+    logs: Arc<Logs>,
+    shutdown: watch::Receiver<Stop>,
+) -> Result<(), StartError> {
     raise_descriptor_limit();
     let data = Builder::new_multi_thread()
         .thread_name("data")
@@ -107,7 +112,7 @@ pub fn run(config: BrokerConfig, shutdown: watch::Receiver<Stop>) -> Result<(), 
         .enable_all()
         .build()
         .map_err(StartError::Runtime)?;
-    let result = control.block_on(life(&config, shutdown, &data, &control));
+    let result = control.block_on(life(config, logs, shutdown, &data, &control));
     data.shutdown_background();
     control.shutdown_background();
     result
@@ -132,6 +137,7 @@ fn warn_of_traps(config: &BrokerConfig) {
 
 async fn life(
     config: &BrokerConfig,
+    logs: Arc<Logs>,
     mut shutdown_signal: watch::Receiver<Stop>,
     data: &Runtime,
     control: &Runtime,
@@ -265,7 +271,7 @@ async fn life(
         running.controller.clone(),
         controller,
         view,
-        Served { ledger, failovers: history, explains: explainer.clone() },
+        Served { ledger, failovers: history, explains: explainer.clone(), logs },
     );
     let pushes = BrokerControlServer::new(PushService::new(
         agent.clone(),
@@ -459,6 +465,7 @@ async fn tick(node: Arc<Node>) {
                 hosted.tick(node.now(), &mut after);
                 after.settle(&hosted, &*node, &mut flush);
                 if let Some(served) = hosted.leadership_news(node.now()) {
+                    served.log(&hosted.topic_partition);
                     node.served.add(&hosted.topic_partition, served);
                 }
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barnabas_controller::DrainProgress;
-use barnabas_types::Condition;
+use barnabas_types::{Condition, Sanitised};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -79,7 +79,7 @@ async fn ask(node: &Node, last: &mut Option<DrainProgress>) {
                     *last = Some(progress);
                 }
                 Err(condition) => {
-                    tracing::debug!(target: "controller", broker = %node.me, broker_epoch = %epoch, %condition, "the controller does not say how far the drain has come");
+                    tracing::debug!(target: "controller", broker = %node.me, broker_epoch = %epoch, condition = %Sanitised::sentence(&condition), "the controller does not say how far the drain has come");
                     if matches!(condition, Condition::InvalidRequest(_)) {
                         // Somebody has taken the mark away.
                         marked = None;

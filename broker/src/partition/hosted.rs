@@ -16,7 +16,7 @@ use barnabas_replica::{
 };
 use barnabas_types::{
     Acks, BrokerEpoch, BrokerId, Condition, FlushMode, Incarnation, LeaderEpoch, Now, Offset,
-    TopicConfig, TopicPartition,
+    Sanitised, TopicConfig, TopicPartition,
 };
 
 use tokio::sync::Notify;
@@ -378,6 +378,11 @@ impl Hosted {
         self.lock().replica.role() == Role::Leader { leader_epoch }
     }
 
+    /// The leader epoch as accepted, for log lines. Takes the partition's lock.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.lock().replica.leader_epoch().unwrap_or_default()
+    }
+
     /// (incarnation, leader epoch, partition epoch) as accepted, for tombstones (R22).
     pub fn accepted(&self) -> (Incarnation, LeaderEpoch, barnabas_types::PartitionEpoch) {
         let inner = self.lock();
@@ -496,10 +501,11 @@ impl Hosted {
     /// Writes a state-change line with topic, partition and epoch.
     pub(super) fn log_note(&self, leader_epoch: LeaderEpoch, note: &barnabas_replica::Note) {
         let (topic, partition) = (&self.topic_partition.topic, self.topic_partition.partition);
+        let text = Sanitised::sentence(&note.text);
         if note.warn {
-            tracing::warn!(target: "state_change", %topic, partition, %leader_epoch, "{}", note.text);
+            tracing::warn!(target: "state_change", %topic, partition, %leader_epoch, "{text}");
         } else {
-            tracing::info!(target: "state_change", %topic, partition, %leader_epoch, "{}", note.text);
+            tracing::info!(target: "state_change", %topic, partition, %leader_epoch, "{text}");
         }
     }
 }

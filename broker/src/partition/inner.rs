@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barnabas_log::{Fetched, Log, LogError, Loss, LossCause};
-use barnabas_replica::{Effects, Event, FetchReply, Replica, Role, WaiterId};
+use barnabas_replica::{Effects, Event, FetchReply, Note, Replica, Role, WaiterId};
 use barnabas_types::{Condition, LeaderEpochs, Now, Offset};
 use tokio::sync::oneshot;
 
@@ -348,7 +348,7 @@ impl Inner {
             hosted.roll_called.notify_waiters();
         }
         if let Some(role) = effects.role_changed {
-            self.leads(role);
+            self.leads(role, after);
             hosted.roll_called.notify_waiters();
             after.due_fetches.append(&mut self.parked);
             after.due_fetches.append(&mut self.doubting);
@@ -365,14 +365,24 @@ impl Inner {
     }
 
     /// Keeps count of what this process appends as the leader.
-    fn leads(&mut self, role: Role) {
+    fn leads(&mut self, role: Role, after: &mut Aftermath) {
         let log_end = self.log.log_end();
         match (role, &mut self.led) {
             (Role::Leader { leader_epoch }, led) => {
+                let mark = self.replica.high_watermark();
+                let text = format!("became leader: LEO {log_end}, HW {mark}");
+                after.notes.push((leader_epoch, Note { warn: false, text }));
                 let again = led.map(|led| led.again(leader_epoch, log_end));
                 *led = Some(again.unwrap_or_else(|| Led::begin(leader_epoch, log_end)));
             }
-            (_, Some(led)) => led.end(log_end),
+            (_, Some(led)) => {
+                if led.to.is_none() {
+                    let text = format!("leads no more: LEO {log_end}");
+                    let epoch = self.replica.leader_epoch().unwrap_or_default();
+                    after.notes.push((epoch, Note { warn: false, text }));
+                }
+                led.end(log_end);
+            }
             (_, None) => {}
         }
     }

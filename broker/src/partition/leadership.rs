@@ -4,7 +4,7 @@
 //! replica is looked at anyway.
 
 use barnabas_replica::{Role, WaiterId};
-use barnabas_types::{Condition, LeaderEpoch, Now, Offset};
+use barnabas_types::{Condition, LeaderEpoch, Now, Offset, TopicPartition};
 
 use super::hosted::Hosted;
 
@@ -22,6 +22,19 @@ pub struct FirstServed {
     pub appended: Option<Now>,
     /// First acknowledgement at acks=all.
     pub acked: Option<Now>,
+}
+
+impl FirstServed {
+    /// A line of the state-change log.
+    pub fn log(&self, at: &TopicPartition) {
+        let (topic, partition, leader_epoch) = (&at.topic, at.partition, self.leader_epoch);
+        let since = |at: Option<Now>| at.map(|at| at.since_ms(self.since));
+        tracing::info!(
+            target: "state_change", %topic, partition, %leader_epoch,
+            first_append_ms = since(self.appended), first_ack_ms = since(self.acked),
+            "as leader it appended a producer's records for the first time"
+        );
+    }
 }
 
 /// What a partition's mutex guards of it.

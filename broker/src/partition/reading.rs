@@ -179,7 +179,8 @@ impl Hosted {
     /// use any more, and its directory is looked at, as after a write that failed. Takes the partition's lock.
     pub fn unreadable(self: &Arc<Self>, error: &LogError) -> Condition {
         let (topic, partition) = (&self.topic_partition.topic, self.topic_partition.partition);
-        tracing::error!(target: "request", %topic, partition, %error, "a log cannot be read");
+        let leader_epoch = self.leader_epoch();
+        tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "a log cannot be read");
         if error.is_disk_fault()
             && let Some(outward) = self.flusher.outward()
         {

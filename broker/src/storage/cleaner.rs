@@ -106,14 +106,15 @@ impl Cleaner {
                 removed_records,
                 ..
             }) => {
+                let leader_epoch = hosted.leader_epoch();
                 tracing::info!(
-                    %topic, partition, %to, read_bytes, written_bytes, records, removed_records,
+                    %topic, partition, %leader_epoch, %to, read_bytes, written_bytes, records, removed_records,
                     "the log was compacted"
                 );
                 let points =
                     hosted.directory.usable().map(barnabas_log::LogDir::write_cleaner_points);
                 if let Some(Err(error)) = points {
-                    tracing::warn!(%topic, partition, %error, "how far the logs are compacted cannot be noted; after a restart a part is compacted again");
+                    tracing::warn!(%topic, partition, %leader_epoch, %error, "how far the logs are compacted cannot be noted; after a restart a part is compacted again");
                 }
             }
             Ok(_) => {}
@@ -128,7 +129,8 @@ impl Cleaner {
 
     fn leave_alone(&self, node: &Node, hosted: &Hosted, error: &LogError) {
         let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-        tracing::warn!(%topic, partition, %error, "the log cannot be compacted now; it is tried again in a minute");
+        let leader_epoch = hosted.leader_epoch();
+        tracing::warn!(%topic, partition, %leader_epoch, %error, "the log cannot be compacted now; it is tried again in a minute");
         let until = Now(node.now().0 + UNCLEANABLE_MS);
         let mut all = self.uncleanable.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(hosted.topic_partition.clone(), until);

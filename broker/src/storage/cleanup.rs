@@ -121,7 +121,8 @@ pub(super) fn guarded(hosted: &Hosted, work: impl FnOnce()) -> bool {
     let finished = catch_unwind(AssertUnwindSafe(work)).is_ok();
     if !finished {
         let (topic, partition) = (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-        tracing::error!(%topic, partition, "the cleanup of this log was not finished");
+        let leader_epoch = hosted.leader_epoch();
+        tracing::error!(%topic, partition, %leader_epoch, "the cleanup of this log was not finished");
     }
     finished
 }

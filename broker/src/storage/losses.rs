@@ -69,7 +69,8 @@ impl Lost {
         self.tell(journal);
         if !journal.wait_until_written(AHEAD_MAX) {
             let (topic, partition) = (&self.partition.topic, self.partition.partition);
-            tracing::warn!(target: "state_change", %topic, partition, "records are dropped before that is durable in the journal: its disk does not keep up");
+            let leader_epoch = self.leader_epoch.map_or(-1, |epoch| epoch.0);
+            tracing::warn!(target: "state_change", %topic, partition, leader_epoch, "records are dropped before that is durable in the journal: its disk does not keep up");
         }
     }
 

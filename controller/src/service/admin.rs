@@ -37,6 +37,12 @@ pub trait Explains: Send + Sync + 'static {
     async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse, Status>;
 }
 
+/// How much the broker logs.
+pub trait LogLevels: Send + Sync + 'static {
+    /// Changes what is asked for, or nothing of it, and tells how it is then; `broker_id` is the caller's to fill in. Never blocks.
+    fn log_levels(&self, request: v1::LogLevelsRequest) -> v1::LogLevelsResponse;
+}
+
 /// What only the broker can answer.
 pub struct Served {
     /// The ledger of lost records.
@@ -45,6 +51,8 @@ pub struct Served {
     pub failovers: Arc<dyn FailoverHistory>,
     /// What is wrong with something.
     pub explains: Arc<dyn Explains>,
+    /// Its log.
+    pub logs: Arc<dyn LogLevels>,
 }
 
 /// Serves `Admin` on every broker.
@@ -58,6 +66,7 @@ pub struct AdminService {
     timeline_readers: Arc<Semaphore>,
     ledger: Arc<dyn Ledger>,
     explains: Arc<dyn Explains>,
+    logs: Arc<dyn LogLevels>,
 }
 
 impl std::fmt::Debug for AdminService {
@@ -75,7 +84,7 @@ impl AdminService {
         view: Arc<dyn ClusterView>,
         served: Served,
     ) -> AdminServer<Self> {
-        let Served { ledger, failovers, explains } = served;
+        let Served { ledger, failovers, explains, logs } = served;
         let timeline_readers = Arc::new(Semaphore::new(TIMELINE_READERS_MAX));
         AdminServer::new(Self {
             local,
@@ -85,6 +94,7 @@ impl AdminService {
             failovers,
             timeline_readers,
             explains,
+            logs,
         })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
@@ -291,6 +301,14 @@ impl Admin for AdminService {
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
         Ok(Response::new(self.explains.explain(request.into_inner()).await?))
+    }
+
+    async fn log_levels(
+        &self,
+        request: Request<v1::LogLevelsRequest>,
+    ) -> Result<Response<v1::LogLevelsResponse>, Status> {
+        let answer = self.logs.log_levels(request.into_inner());
+        Ok(Response::new(v1::LogLevelsResponse { broker_id: self.view.me().0, ..answer }))
     }
 }
 

@@ -15,7 +15,7 @@ use barnabas_proto::v1::admin_client::AdminClient;
 use barnabas_proto::v1::controller_control_client::ControllerControlClient;
 use barnabas_types::{
     BrokerEpoch, BrokerId, ClusterId, ClusterImage, Condition, ConfigEntity, FailedReplicas,
-    Partition, TopicId, TopicImage, TopicPartition,
+    Partition, Sanitised, TopicId, TopicImage, TopicPartition,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -547,7 +547,7 @@ impl ControllerClient {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => {
                 self.channel.lock().unwrap_or_else(PoisonError::into_inner).take();
-                tracing::debug!(target: "controller", code = ?status.code(), message = status.message(), "call to the controller failed");
+                tracing::debug!(target: "controller", code = ?status.code(), message = %Sanitised::sentence(status.message()), "call to the controller failed");
                 match status.code() {
                     tonic::Code::InvalidArgument => {
                         Err(Condition::InvalidRequest(status.message().to_owned()))

@@ -23,7 +23,7 @@ use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, TopicId, Top
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-pub use admin::{AdminService, Explains, Ledger, Served};
+pub use admin::{AdminService, Explains, Ledger, LogLevels, Served};
 pub use client::{ClusterView, ControllerClient};
 pub use control::ControllerControlService;
 pub use handle::{ControllerHandle, CreatedTopic, NewTopic, ReplicaMoved, ReplicaMoves};

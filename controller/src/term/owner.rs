@@ -8,7 +8,7 @@ use barnabas_controller_core::{
     WriteOutcome,
 };
 use barnabas_proto::znode::paths;
-use barnabas_types::{Condition, Now};
+use barnabas_types::{Condition, Now, Sanitised, TopicPartition};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -181,7 +181,7 @@ impl<Z: ZooKeeper> Owner<Z> {
     async fn loaded(&mut self, loaded: Loaded) {
         let Loaded { snapshot, problems, stale_marks } = loaded;
         for problem in problems {
-            tracing::warn!(target: "controller", controller_epoch = self.setting.beginning.epoch.0, "{problem}");
+            tracing::warn!(target: "controller", controller_epoch = self.setting.beginning.epoch.0, "{}", Sanitised::sentence(&problem));
         }
         for name in stale_marks {
             let delete = Op::Delete { path: paths::delete_topic(&name), version: None };
@@ -321,7 +321,7 @@ impl<Z: ZooKeeper> Owner<Z> {
                 match read {
                     Ok(read) => {
                         for problem in read.problems {
-                            tracing::warn!(target: "controller", "{problem}");
+                            tracing::warn!(target: "controller", "{}", Sanitised::sentence(&problem));
                         }
                         self.step(ControllerEvent::Brokers(read.brokers));
                         for event in std::mem::take(&mut self.after_brokers) {
@@ -474,26 +474,26 @@ impl<Z: ZooKeeper> Owner<Z> {
         }
     }
 
-    /// One line of the state-change log: always with the partition and its epochs as they now are.
+    /// One line of the state-change log: always with the partition and its epochs as they now are, spelled as the brokers do.
     fn log(&self, note: &Note) {
         let controller_epoch = self.setting.beginning.epoch.0;
-        let Some(partition) = &note.partition else {
+        let text = Sanitised::sentence(&note.text);
+        let Some(TopicPartition { topic, partition }) = &note.partition else {
             if note.warn {
-                tracing::warn!(target: "state_change", controller_epoch, "{}", note.text);
+                tracing::warn!(target: "state_change", controller_epoch, "{text}");
             } else {
-                tracing::info!(target: "state_change", controller_epoch, "{}", note.text);
+                tracing::info!(target: "state_change", controller_epoch, "{text}");
             }
             return;
         };
-        let topic = self.core.image().topics.get(&partition.topic);
-        let state = topic.and_then(|t| t.partitions.get(&partition.partition)).map(|p| &p.state);
+        let image = self.core.image().topics.get(topic);
+        let state = image.and_then(|t| t.partitions.get(partition)).map(|p| &p.state);
         let leader_epoch = state.map_or(-1, |s| s.leader_epoch.0);
         let partition_epoch = state.map_or(-1, |s| s.partition_epoch.0);
-        let (topic, partition) = (partition.topic.as_str(), partition.partition);
         if note.warn {
-            tracing::warn!(target: "state_change", topic, partition, controller_epoch, leader_epoch, partition_epoch, "{}", note.text);
+            tracing::warn!(target: "state_change", %topic, partition, leader_epoch, partition_epoch, controller_epoch, "{text}");
         } else {
-            tracing::info!(target: "state_change", topic, partition, controller_epoch, leader_epoch, partition_epoch, "{}", note.text);
+            tracing::info!(target: "state_change", %topic, partition, leader_epoch, partition_epoch, controller_epoch, "{text}");
         }
     }
 }

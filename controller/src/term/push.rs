@@ -11,7 +11,7 @@ use barnabas_proto::PUSH_BYTES_MAX;
 use barnabas_proto::convert::{Ack, StateUpdate};
 use barnabas_proto::v1;
 use barnabas_proto::v1::broker_control_client::BrokerControlClient;
-use barnabas_types::{BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch};
+use barnabas_types::{BrokerEpoch, BrokerId, BrokerImage, ControllerEpoch, Sanitised};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
@@ -166,11 +166,11 @@ async fn stream(
         // The first failure is news, the hundredth is not.
         if failures == 0 {
             tracing::warn!(
-                target: "controller", broker = broker.0, broker_epoch = broker_epoch.0, %address, reason = %failed,
+                target: "controller", broker = broker.0, broker_epoch = broker_epoch.0, address = %Sanitised::name(address), reason = %Sanitised::sentence(&failed),
                 "push stream broken; dialling again"
             );
         } else {
-            tracing::debug!(target: "controller", broker = broker.0, %address, reason = %failed, failures, "push stream broken");
+            tracing::debug!(target: "controller", broker = broker.0, address = %Sanitised::name(address), reason = %Sanitised::sentence(&failed), failures, "push stream broken");
         }
         failures = failures.saturating_add(1);
         if inbox.send(TermEvent::PushBroken(broker, broker_epoch)).await.is_err() {

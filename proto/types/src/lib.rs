@@ -12,6 +12,7 @@ pub mod invariants;
 mod leader_epochs;
 mod names;
 mod nearest;
+mod sanitised;
 mod standing;
 pub mod topic_config;
 
@@ -30,5 +31,6 @@ pub use image::{
 pub use leader_epochs::{EpochStart, LeaderEpochs};
 pub use names::{InvalidTopicName, TopicName, TopicPartition};
 pub use nearest::nearest;
+pub use sanitised::Sanitised;
 pub use standing::{Standing, Standings};
 pub use topic_config::Setting;

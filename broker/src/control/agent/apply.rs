@@ -242,7 +242,8 @@ impl Agent {
         let result = self.storage.delete_all(partitions);
         for tp in partitions {
             let (topic, partition) = (&tp.topic, tp.partition);
-            tracing::info!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "replica deleted");
+            let leader_epoch = self.tombstones.get(tp).map_or(-1, |(_, epoch, _)| epoch.0);
+            tracing::info!(target: "state_change", %topic, partition, leader_epoch, controller_epoch = %self.controller_epoch, "replica deleted");
         }
         if let Err(error) = result {
             tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "a deleted replica's directory cannot be removed; the next start tries again");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use barnabas_proto::convert::{Report, StateUpdate};
 use barnabas_types::{
     BrokerEpoch, BrokerId, Condition, ControllerEpoch, Incarnation, LeaderEpoch, PartitionEpoch,
-    TopicPartition,
+    Sanitised, TopicPartition,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -205,7 +205,7 @@ impl Agent {
                 let result = self.update(&update);
                 if let Err(condition) = &result {
                     let (id, epoch) = (update.controller, update.controller_epoch);
-                    tracing::warn!(target: "state_change", controller = %id, controller_epoch = %epoch, %condition, "push refused");
+                    tracing::warn!(target: "state_change", controller = %id, controller_epoch = %epoch, condition = %Sanitised::sentence(&condition), "push refused");
                 }
                 let _ = reply.send(result);
             }
@@ -308,7 +308,8 @@ impl Agent {
             if let Err(error) = hosted.close() {
                 let (topic, partition) =
                     (&hosted.topic_partition.topic, hosted.topic_partition.partition);
-                tracing::error!(target: "state_change", %topic, partition, %error, "the log is not cleanly closed; its directory gets no clean marker");
+                let leader_epoch = hosted.leader_epoch();
+                tracing::error!(target: "state_change", %topic, partition, %leader_epoch, %error, "the log is not cleanly closed; its directory gets no clean marker");
             }
         });
         // A directory with a log that was not closed well keeps the marker away by itself.

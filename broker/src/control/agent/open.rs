@@ -192,7 +192,8 @@ impl Agent {
         if self.failed.remove(&tp).is_some() {
             let (topic, partition) = (&tp.topic, tp.partition);
             let (log_start, log_end) = (log.log_start(), log.log_end());
-            tracing::info!(target: "state_change", %topic, partition, %log_start, %log_end, "the log is open again");
+            let leader_epoch = log.epochs().latest().unwrap_or_default();
+            tracing::info!(target: "state_change", %topic, partition, %leader_epoch, %log_start, %log_end, "the log is open again");
         }
         let checkpointed =
             self.storage.high_watermark_of(&directory, &tp).unwrap_or(log.log_start());
