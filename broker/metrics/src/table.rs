@@ -622,6 +622,13 @@ pub const METRICS: &[Metric] = &[
         Each,
         "How long the oldest of them has been so",
     ),
+    row(
+        "barnabas_flush_overdue_seconds",
+        AGE,
+        NO,
+        Each,
+        "How long the most overdue flush is late: beyond its topic's flush.ms, or at all in sync mode; 0: none is",
+    ),
     // Losses.
     row(
         "barnabas_ledger_entries",

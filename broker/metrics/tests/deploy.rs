@@ -154,7 +154,7 @@ fn dashboards_ask_for_what_is_served() {
     assert_eq!(uids.len(), 3);
 }
 
-/// `promtool` understands more than this test does.
+/// `promtool` understands more than this test does; `tests/deploy` lets it run the alerts' own tests, too.
 #[test]
 fn promtool_finds_nothing_where_it_is_present() {
     if Command::new("promtool").arg("--version").output().is_err() {

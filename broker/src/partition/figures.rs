@@ -34,6 +34,8 @@ pub struct Figures {
     pub unflushed_bytes: u64,
     /// For how long the oldest of them have been so, in ms.
     pub unflushed_age_ms: u64,
+    /// For how long the flush of the oldest of them is late, in ms.
+    pub flush_overdue_ms: u64,
     /// Of a leader.
     pub followers: Vec<FollowerPosition>,
 }
@@ -78,9 +80,13 @@ impl Hosted {
             Role::Leader { .. } => replica.consumer_view(None).ok().map(|view| view.high_watermark),
             _ => Some(high_watermark),
         };
-        let unflushed_age_ms = match log.log_end() > log.flushed() {
-            true => inner.flushing.unflushed_since().map_or(0, |since| now.since_ms(since)),
-            false => 0,
+        let flushing = &inner.flushing;
+        let (unflushed_age_ms, flush_overdue_ms) = match log.log_end() > log.flushed() {
+            true => (
+                flushing.unflushed_since().map_or(0, |since| now.since_ms(since)),
+                flushing.overdue_ms(now),
+            ),
+            false => (0, 0),
         };
         Some(Figures {
             role: replica.role(),
@@ -95,6 +101,7 @@ impl Hosted {
             segments: log.segment_count(),
             unflushed_bytes: log.unflushed_bytes(),
             unflushed_age_ms,
+            flush_overdue_ms,
             followers: replica.follower_positions(),
         })
     }

@@ -81,6 +81,15 @@ impl Flushing {
         self.covered_since.or(self.since)
     }
 
+    /// For how long a flush that was promised is late, in ms: beyond `flush.ms` in async mode, at all in sync mode.
+    pub(super) fn overdue_ms(&self, now: Now) -> u64 {
+        let due = match self.mode {
+            FlushMode::Sync => self.unflushed_since(),
+            FlushMode::Async => self.late_at(),
+        };
+        due.map_or(0, |due| now.since_ms(due))
+    }
+
     fn bound(&self) -> FlushBound {
         FlushBound { unflushed_max: self.messages, answered_to: self.answered_to }
     }

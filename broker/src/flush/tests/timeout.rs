@@ -63,3 +63,30 @@ async fn a_client_is_told_that_its_flush_took_too_long_whatever_its_own_timeout(
     assert_eq!(produce(&mut client, 2).await, 0, "the connection goes on");
     assert_eq!(hosted.high_watermark(), Offset(3), "and so do the records");
 }
+
+#[tokio::test]
+async fn a_flush_is_overdue_once_it_is_later_than_was_promised() {
+    let at = |rig: &Rig, later_ms: u64| {
+        let now = Now(rig.told.now().0 + later_ms);
+        let mut told = None;
+        rig.until("the replica is looked at", |rig| {
+            told = rig.hosted.figures(now).map(|f| (f.unflushed_age_ms, f.flush_overdue_ms));
+            told.is_some()
+        });
+        told.unwrap()
+    };
+    let never = Rig::new(&[1], TopicConfig::default()).await;
+    never.throw(0);
+    let (age, overdue) = at(&never, 100_000);
+    assert!(age >= 100_000 && overdue == 0, "nobody has asked for a flush: {age}, {overdue}");
+    let timed = TopicConfig { flush_ms: 40_000, ..TopicConfig::default() };
+    for (config, promised_ms) in [(timed, 40_000), (sync(), 0)] {
+        let rig = Rig::new(&[1], config).await;
+        rig.gate.shut();
+        rig.throw(0);
+        let (age, overdue) = at(&rig, 100_000);
+        assert!(age >= 100_000, "{age}");
+        assert_eq!(overdue, age - promised_ms);
+        rig.gate.open();
+    }
+}

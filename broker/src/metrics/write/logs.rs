@@ -18,6 +18,7 @@ struct Unflushed {
     records: u64,
     bytes: u64,
     age_ms: u64,
+    overdue_ms: u64,
 }
 
 pub(in super::super) fn logs(
@@ -34,6 +35,7 @@ pub(in super::super) fn logs(
         unflushed.records += figures.unflushed_records();
         unflushed.bytes += figures.unflushed_bytes;
         unflushed.age_ms = unflushed.age_ms.max(figures.unflushed_age_ms);
+        unflushed.overdue_ms = unflushed.overdue_ms.max(figures.flush_overdue_ms);
         lag = lag.max(figures.farthest_lag().unwrap_or(0));
     }
     text.one("kafka_server_replicafetchermanager_maxlag", lag);
@@ -41,6 +43,8 @@ pub(in super::super) fn logs(
     text.one("barnabas_flush_unflushed_bytes", unflushed.bytes);
     #[allow(clippy::cast_precision_loss)]
     text.one("barnabas_flush_unflushed_age_seconds", unflushed.age_ms as f64 / MS);
+    #[allow(clippy::cast_precision_loss)]
+    text.one("barnabas_flush_overdue_seconds", unflushed.overdue_ms as f64 / MS);
     match metrics.detail {
         Detail::Partition => by_partition(replicas, text),
         Detail::Topic => by_topic(replicas, text),
