@@ -687,6 +687,7 @@ async fn three_just_served(memory: &Memory) -> (Vec<Served>, Vec<Running>) {
                     ledger: Arc::new(NothingLost),
                     failovers: Arc::new(support::NoHistory),
                     explains: Arc::new(support::ExplainsNothing),
+                    logs: Arc::new(support::NoLog),
                 },
             ));
         let incoming =

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::ask::{ask, empty_answer, failure};
-use super::cluster::{BROKER_COLUMNS, broker, brokers, cluster, gone};
+use super::cluster::{BROKER_COLUMNS, brokers, cluster, gone};
 use super::explain::broker_id;
 use super::log_level::LogLevelArgs;
 use super::table::{print_json, table};

@@ -154,6 +154,15 @@ impl barnabas_controller::Explains for ExplainsNothing {
     }
 }
 
+/// Has no log.
+pub struct NoLog;
+
+impl barnabas_controller::LogLevels for NoLog {
+    fn log_levels(&self, _request: v1::LogLevelsRequest) -> v1::LogLevelsResponse {
+        v1::LogLevelsResponse::default()
+    }
+}
+
 fn note(told: &mut Told, update: StateUpdate) {
     told.updates += 1;
     if update.delta.full {

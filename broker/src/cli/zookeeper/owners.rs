@@ -16,7 +16,7 @@ use super::{OfBroker, load};
 const SHOWN_MAX: usize = 20;
 
 #[derive(Args, Debug)]
-pub(super) struct OwnersArgs {
+pub(in crate::cli) struct OwnersArgs {
     #[command(flatten)]
     of: OfBroker,
     /// Print JSON, with every node.

@@ -28,7 +28,7 @@ use failed::Failed;
 const AGENT_QUEUE_MAX: usize = 64;
 
 enum Message {
-    Update(StateUpdate, oneshot::Sender<Result<Vec<Report>, Condition>>),
+    Update(Box<StateUpdate>, oneshot::Sender<Result<Vec<Report>, Condition>>),
     Registered { broker_epoch: BrokerEpoch, controller_epoch_min: ControllerEpoch },
     Checkpoint,
     LogsFailed(Vec<(Arc<Hosted>, LogFailure)>),
@@ -60,7 +60,7 @@ impl AgentHandle {
     pub async fn update(&self, update: StateUpdate) -> Result<Vec<Report>, Condition> {
         let (sender, receiver) = oneshot::channel();
         let stopped = Condition::UnknownOutcome("the broker is stopping");
-        if self.sender.send(Message::Update(update, sender)).await.is_err() {
+        if self.sender.send(Message::Update(Box::new(update), sender)).await.is_err() {
             return Err(stopped);
         }
         receiver.await.unwrap_or(Err(stopped))
