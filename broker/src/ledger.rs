@@ -216,13 +216,17 @@ fn bounded(loss: v1::Loss, end: i64, told: &OfEpoch) -> Vec<v1::Loss> {
 }
 
 /// Of what may be gone from somewhere on. The last record before it was of the epoch in which the other replica led until its host crashed;
-/// epochs never fall in a log, and none is newer: what followed was of that leader, too.
+/// epochs never fall in a log, and none is newer that had a leader: what followed was of that leader, too. So the loss must be of
+/// the same crash (noticed in the epoch after it), or of the unclean election that followed from it.
 fn open(loss: v1::Loss, told: &OfEpoch) -> Vec<v1::Loss> {
-    if !matches!(loss.cause.as_str(), "host_crash" | "unclean_election") {
-        return vec![loss];
-    }
-    let up_to = told.open.partition_point(|told| told.from <= loss.from);
-    let Some(known) = told.open[..up_to].last().or(told.open.first()) else { return vec![loss] };
+    let noticed = match loss.cause.as_str() {
+        "host_crash" => loss.leader_epoch,
+        "unclean_election" => loss.leader_epoch.map(|epoch| epoch - 1),
+        _ => None,
+    };
+    let told = told.open.iter().filter(|told| noticed.is_some() && told.leader_epoch == noticed);
+    let (before, after): (Vec<_>, Vec<_>) = told.partition(|told| told.from <= loss.from);
+    let Some(known) = before.last().or(after.first()) else { return vec![loss] };
     let from = loss.from.max(known.from);
     let reason = format!("broker {} led until its host crashed, and tells so", known.broker_id);
     let class = known.class.clone();
@@ -408,8 +412,16 @@ mod tests {
             [(12, Some(20), UNKNOWN.to_owned()), (20, None, all())],
             "the leader has what lies between"
         );
-        let elected = v1::Loss { cause: "unclean_election".into(), ..loss(3, 30, UNKNOWN) };
-        assert_eq!(ranges(elected), [(30, None, all())]);
+        let elected = |leader_epoch| v1::Loss {
+            cause: "unclean_election".into(),
+            leader_epoch: Some(leader_epoch),
+            ..loss(3, 30, UNKNOWN)
+        };
+        assert_eq!(ranges(elected(6)), [(30, None, all())]);
+        let unknown = |from| [(from, None, UNKNOWN.to_owned())];
+        assert_eq!(ranges(elected(8)), unknown(30), "another led in epoch 6");
+        let again = v1::Loss { leader_epoch: Some(7), ..loss(2, 25, UNKNOWN) };
+        assert_eq!(ranges(again), unknown(25), "a later crash took what that one appended");
         let older = v1::Loss { last_epoch: Some(3), ..loss(2, 25, UNKNOWN) };
         assert_eq!(ranges(older), [(25, None, UNKNOWN.to_owned())], "its tail may be of another");
         let emptied = v1::Loss { cause: "directory_lost".into(), ..loss(2, 25, UNKNOWN) };
