@@ -1,6 +1,8 @@
 //! A loopback TCP proxy that stands in front of an advertised address: cut, heal, or hold what flows one way.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -28,6 +30,8 @@ pub enum Link {
     HoldRequests,
     /// Bytes towards the client are held; requests pass. Connections stay open.
     HoldReplies,
+    /// Bytes towards the server are held on the connections that are open now; answers pass, and what is opened later.
+    HoldOpenRequests,
     /// Nothing passes in either direction; connections stay open, as if a cable was pulled.
     Silent,
 }
@@ -37,6 +41,7 @@ pub enum Link {
 pub struct Proxy {
     address: SocketAddr,
     link: watch::Sender<Link>,
+    held: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
@@ -57,14 +62,21 @@ impl Proxy {
         let listener = TcpListener::bind((own, 0)).await?;
         let address = listener.local_addr()?;
         let (link, watched) = watch::channel(Link::Whole);
-        let accepting = tokio::spawn(accept(listener, target, watched));
-        Ok(Self { address, link, accepting })
+        let held = Arc::<AtomicUsize>::default();
+        let accepting = tokio::spawn(accept(listener, target, watched, held.clone()));
+        Ok(Self { address, link, held, accepting })
     }
 
     /// What to advertise instead of the target.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// On how many connections bytes are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Changes what happens to all connections from now on.
@@ -80,16 +92,31 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, link: watch::Receiver<Link>) {
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    link: watch::Receiver<Link>,
+    held: Arc<AtomicUsize>,
+) {
     while let Ok((client, _)) = listener.accept().await {
         if *link.borrow() == Link::Cut {
             continue;
         }
-        tokio::spawn(connect(client, target, link.clone()));
+        tokio::spawn(connect(client, target, link.clone(), held.clone()));
     }
 }
 
-async fn connect(client: TcpStream, target: SocketAddr, link: watch::Receiver<Link>) {
+async fn connect(
+    client: TcpStream,
+    target: SocketAddr,
+    link: watch::Receiver<Link>,
+    held: Arc<AtomicUsize>,
+) {
+    let is_later = *link.borrow() == Link::HoldOpenRequests;
+    let held_by = move |link: &Link| match link {
+        Link::HoldOpenRequests => !is_later,
+        other => *other == Link::HoldRequests,
+    };
     let Ok(server) = TcpStream::connect(target).await else { return };
     // A refused option only costs latency.
     let _ = client.set_nodelay(true);
@@ -98,16 +125,32 @@ async fn connect(client: TcpStream, target: SocketAddr, link: watch::Receiver<Li
     let (server_in, server_out) = server.into_split();
     // Whichever direction ends first ends the other, so that a closed connection is closed for both.
     tokio::select! {
-        () = forward(client_in, server_out, link.clone(), Link::HoldRequests) => {}
-        () = forward(server_in, client_out, link, Link::HoldReplies) => {}
+        () = forward(client_in, server_out, (link.clone(), held.clone()), held_by) => {}
+        () = forward(server_in, client_out, (link, held), |link: &Link| *link == Link::HoldReplies) => {}
+    }
+}
+
+/// Counts while it lives: a connection may end while its bytes are held.
+struct Held<'a>(&'a AtomicUsize);
+
+impl<'a> Held<'a> {
+    fn by(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut link: watch::Receiver<Link>,
-    held_by: Link,
+    (mut link, held): (watch::Receiver<Link>, Arc<AtomicUsize>),
+    held_by: impl Fn(&Link) -> bool,
 ) {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut follower = false;
@@ -128,13 +171,12 @@ async fn forward(
         if is_cut(*link.borrow(), follower) {
             return;
         }
-        let passes = |link: &Link| *link != held_by && *link != Link::Silent;
-        match link.wait_for(passes).await {
-            Ok(now) if *now == Link::Cut => return,
-            Ok(_) => {}
-            Err(_) => return,
-        }
-        if to.write_all(&buffer[..read]).await.is_err() {
+        let held = Held::by(&held);
+        let passes = |link: &Link| !held_by(link) && *link != Link::Silent;
+        let passes = link.wait_for(passes).await.is_ok_and(|now| *now != Link::Cut);
+        let passed = passes && to.write_all(&buffer[..read]).await.is_ok();
+        drop(held);
+        if !passed {
             return;
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -213,6 +214,25 @@ impl ClientContext for Quiet {
 
 impl ConsumerContext for Quiet {}
 
+/// Between two attempts to learn where a partition begins and ends.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Where a partition begins and ends. The library does not ask again by itself when the answer is that of a broker which has just lost
+/// the leadership, or come back.
+fn watermarks(
+    consumer: &BaseConsumer<Quiet>,
+    topic: &str,
+    partition: i32,
+) -> Result<(i64, i64), KafkaError> {
+    let began = Instant::now();
+    loop {
+        match consumer.fetch_watermarks(topic, partition, READ_MAX) {
+            Err(_) if began.elapsed() < READ_MAX => std::thread::park_timeout(ASK_AGAIN),
+            marks => return marks,
+        }
+    }
+}
+
 /// The number of the record at each offset of each partition.
 fn read_back(terms: &Terms) -> Result<BTreeMap<(i32, i64), u64>, Error> {
     let cannot_read = |error| Error::refused("cannot read back", error);
@@ -227,8 +247,7 @@ fn read_back(terms: &Terms) -> Result<BTreeMap<(i32, i64), u64>, Error> {
     let mut open = BTreeMap::new();
     let mut from = TopicPartitionList::new();
     for partition in 0..terms.partitions {
-        let marks = consumer.fetch_watermarks(&terms.topic, partition, READ_MAX);
-        let (begin, end) = marks.map_err(cannot_read)?;
+        let (begin, end) = watermarks(&consumer, &terms.topic, partition).map_err(cannot_read)?;
         if begin < end {
             open.insert(partition, end);
             from.add_partition_offset(&terms.topic, partition, Offset::Offset(begin))

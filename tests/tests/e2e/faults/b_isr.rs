@@ -1,13 +1,15 @@
 //! B1, B4, B7: the ISR follows what is so, releases who waits for it, and does not move without a cause.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use barnabas_tests::Outcome;
 use barnabas_tests::admin::NewTopic;
-use barnabas_tests::client::{Answer, Terms};
-use barnabas_tests::cluster::{Options, run_program};
+use barnabas_tests::client::{Answer, Client, Terms};
+use barnabas_tests::cluster::{Cluster, Options, SETTLE_MAX, run_program};
 use barnabas_tests::proxy::Link;
 use barnabas_tests::scene::{Scene, rounds, until_serves};
+use barnabas_tests::wait::wait_for;
 use barnabas_tests::znodes::PartitionNode;
 
 use super::{proxied, topic, values};
@@ -180,5 +182,46 @@ async fn b7_neither_idle_partitions_nor_a_leaders_own_pause_move_an_isr() -> Out
     assert_eq!(scene.znodes.partitions("idle").await?, before);
     assert_eq!(scene.state("t", 0).await?, written);
     scene.finish().await?;
+    Ok(())
+}
+
+/// What a follower had sent over a connection that it gave up comes when its next one is long at work, and must not put it back:
+/// neither the follower nor a producer that waits has anything more to say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b7_what_comes_late_over_a_connection_that_was_given_up_holds_nothing_back() -> Outcome<()>
+{
+    let lag = "replica.lag.time.max.ms: 120000\n".to_owned();
+    let mut cluster = Cluster::start(Options { config: lag, ..proxied(30_000) }).await?;
+    cluster.admin().await?.create_topic(topic(1)).await?;
+    cluster.until_healed("t", 3).await?;
+    let state = cluster.znodes().await?.partitions("t").await?[&0].clone();
+    let leader = i32::try_from(state.leader)?;
+    let (first, second) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let has = |directory: &Path, value: &[u8]| {
+        let log = directory.join("t-0").join(format!("{:020}.log", 0));
+        std::fs::read(log).is_ok_and(|log| log.windows(value.len()).any(|found| found == value))
+    };
+    let address = cluster.broker(leader).config().listener.to_string();
+    let mut client = Client::connect(&address).await?;
+    let terms = Terms { timeout_ms: 60_000, ..Terms::default() };
+    // The followers get the record, and are not heard with what they say of it until they dial anew.
+    cluster.links(leader).kafka.set(Link::HoldOpenRequests);
+    let values = values("late", 0..2);
+    assert_eq!(client.produce_on("t", 0, terms, &values[..1]).await?, Answer::Appended(0));
+    cluster.broker(second).pause()?;
+    client.post("t", 0, terms, &values[1..]).await?;
+    let directory = cluster.broker(first).log_dir().to_owned();
+    wait_for("one follower has it", SETTLE_MAX, || async {
+        has(&directory, &values[1]).then_some(())
+    })
+    .await?;
+    let kafka = &cluster.links(leader).kafka;
+    kafka.set(Link::Whole);
+    // Unless the leader has given the old connections up by itself.
+    wait_for("nothing is on its way", SETTLE_MAX, || async { (kafka.held() == 0).then_some(()) })
+        .await?;
+    cluster.broker(second).resume()?;
+    let answer = tokio::time::timeout(SETTLE_MAX / 2, client.posted()).await;
+    assert_eq!(answer.map_err(|_| "it is not acknowledged")??, Answer::Appended(1));
     Ok(())
 }
