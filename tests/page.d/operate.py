@@ -126,9 +126,11 @@ class Operating:
         self.form({"topic": MARKUP})
         self.wait("It was refused")
         assert self.browser.run("return document.querySelectorAll('img').length") == 0, "the name became markup"
-        self.close()
-        self.click("Create a topic", "main button")
+        self.click("Change")
         self.wait("Create a topic")
+        kept = self.browser.run("return document.querySelector('#operate [name=topic]').value")
+        assert kept == MARKUP, "what was filled in is there again, as text"
+        self.browser.run(FILL, {"topic": ""})
         self.shots("operate-create")
         self.browser.run(FILL, {"topic": "payments", "partitions": "3", "configs": "min.insync.replicas"})
         self.click("Preview")

@@ -93,17 +93,18 @@ window.operatorOf = (ui) => {
     dialog.querySelector("h2").focus();
     say(`${title}: ${plural(p.steps_total, "step")}, ${plural(p.risks_total, "risk")}`);
   }
-  function trouble(title, why, retry, verb) {
+  // `change`: back to what was filled in.
+  function trouble(title, why, retry, verb, change) {
     const lead = why.status === 401 ? "The token was refused" : why.status === 409 ? "It was not run: the cluster is not as the plan says any more" : why.status === 429 ? "Not now" : why.status === 0 ? "No answer" : "It was refused";
     if (why.status === 401) keep(null);
     sight(title, h("p", { class: "lede", role: "alert" }, icon(why.status === 409 ? "warn" : "bad"), " ", h("b", {}, lead + ". "), cap(why.message)),
-      feet(why.status === 401 ? button("Enter the token", () => identify(retry), "strong") : button(verb, retry, "strong"), button("Close", close)));
+      feet(why.status === 401 ? button("Enter the token", () => identify(retry), "strong") : change && why.status === 400 ? button("Change", change, "strong") : button(verb, retry, "strong"), button("Close", close)));
     say(lead);
   }
-  async function plan(title, wanted) {
-    if (!token) return identify(() => plan(title, wanted));
+  async function plan(title, wanted, change) {
+    if (!token) return identify(() => plan(title, wanted, change));
     const mine = sight(title, h("p", { class: "muted", role: "status" }, "Making the plan."), feet(button("Cancel", close)));
-    try { const p = await ask("POST", "plans", wanted); if (mine === opened) preview(title, p, () => plan(title, wanted)); } catch (why) { if (mine === opened) trouble(title, why, () => plan(title, wanted), "Try again"); }
+    try { const p = await ask("POST", "plans", wanted); if (mine === opened) preview(title, p, () => plan(title, wanted, change)); } catch (why) { if (mine === opened) trouble(title, why, () => plan(title, wanted, change), "Try again", change); }
   }
   async function run(title, p, again) {
     const line = h("p", { class: "lede", role: "status" }, "Running."), began = performance.now();
@@ -143,18 +144,43 @@ window.operatorOf = (ui) => {
   // ---- what can be done, each from a button of its own
   const numbers = (text, what) => text.split(/[\s,]+/).filter(Boolean).map((x) => { if (!/^\d+$/.test(x)) throw new Error(`${what} must be numbers`); return +x; });
   const whole = (text) => text === "" ? null : +text;
+  // `said`: what was filled in before.
   const acts = {
-    createTopic: () => form("Create a topic", null, [
-      { name: "topic", label: "Name", required: true, note: "1 to 249 of a-z A-Z 0-9 . _ -" }, { name: "partitions", label: "Partitions", type: "number", min: 1, value: 6 }, { name: "factor", label: "Replicas of each", type: "number", min: 1, value: 3 },
-      { name: "configs", label: "Settings", lines: 3, hint: "min.insync.replicas=2", note: "One a line, key=value; may be empty" },
-    ], "Preview", (said) => { const configs = {}; for (const line of said.configs.split("\n").map((l) => l.trim()).filter(Boolean)) { const i = line.indexOf("="); if (i < 1) throw new Error(`“${line}” is no key=value`); configs[line.slice(0, i).trim()] = line.slice(i + 1).trim(); } return plan(`Create topic ${said.topic}`, { action: "create_topic", topic: said.topic, partitions: whole(said.partitions), replication_factor: whole(said.factor), configs }); }),
-    elect: (x) => plan(x ? `Elect the preferred leader of ${x.topic}-${x.partition}` : "Elect preferred leaders", { action: "elect_preferred", partitions: x ? [{ topic: x.topic, partition: x.partition }] : null }),
+    createTopic: (said = { partitions: 6, factor: 3 }) => form("Create a topic", null, [
+      { name: "topic", label: "Name", required: true, value: said.topic, note: "1 to 249 of a-z A-Z 0-9 . _ -" },
+      { name: "partitions", label: "Partitions", type: "number", min: 1, value: said.partitions },
+      { name: "factor", label: "Replicas of each", type: "number", min: 1, value: said.factor },
+      { name: "configs", label: "Settings", lines: 3, value: said.configs, hint: "min.insync.replicas=2", note: "One a line, key=value; may be empty" },
+    ], "Preview", (said) => {
+      const configs = {};
+      for (const line of said.configs.split("\n").map((l) => l.trim()).filter(Boolean)) {
+        const i = line.indexOf("=");
+        if (i < 1) throw new Error(`“${line}” is no key=value`);
+        configs[line.slice(0, i).trim()] = line.slice(i + 1).trim();
+      }
+      const wanted = { action: "create_topic", topic: said.topic, partitions: whole(said.partitions), replication_factor: whole(said.factor), configs };
+      return plan(`Create topic ${said.topic}`, wanted, () => acts.createTopic(said));
+    }),
+    elect: (x) => plan(x ? `Elect the preferred leader of ${x.topic}-${x.partition}` : "Elect preferred leaders",
+      { action: "elect_preferred", partitions: x ? [{ topic: x.topic, partition: x.partition }] : null }),
     drain: (id) => plan(`Drain broker ${id}`, { action: "drain", broker: id }),
     undrain: (id) => plan(`Undrain broker ${id}`, { action: "undrain", broker: id }),
-    move: (x) => form(`Move the replicas of ${x.topic}-${x.partition}`, null, [{ name: "replicas", label: "Brokers, preferred leader first", value: x.assigned_replicas.filter((b) => !x.removing_replicas.includes(b)).join(", "), required: true }, { name: "limit", label: "Limit, MB/s for each broker", type: "number", min: 0, note: "Empty: no limit" }],
-      "Preview", (said) => plan(`Move the replicas of ${x.topic}-${x.partition}`, { action: "reassign", partitions: [{ topic: x.topic, partition: x.partition, replicas: numbers(said.replicas, "brokers") }], throttle: said.limit === "" ? null : Math.round(+said.limit * 1e6) })),
-    setting: (scope) => form("Change a setting", null, [{ name: "scope", label: "Whose", value: scope, required: true, note: "cluster, broker:ID or topic:NAME" }, { name: "key", label: "Setting", required: true, hint: "log.retention.ms" }, { name: "value", label: "Value", note: "Empty: no longer set there" }],
-      "Preview", (said) => plan(`Change ${said.key}`, { action: "alter_config", scope: said.scope, ...(said.value === "" ? { delete: [said.key] } : { set: { [said.key]: said.value } }) })),
+    move: (x, said = { replicas: x.assigned_replicas.filter((b) => !x.removing_replicas.includes(b)).join(", ") }) => form(`Move the replicas of ${x.topic}-${x.partition}`, null, [
+      { name: "replicas", label: "Brokers, preferred leader first", value: said.replicas, required: true },
+      { name: "limit", label: "Limit, MB/s for each broker", type: "number", min: 0, value: said.limit, note: "Empty: no limit" },
+    ], "Preview", (said) => {
+      const to = { topic: x.topic, partition: x.partition, replicas: numbers(said.replicas, "brokers") };
+      const wanted = { action: "reassign", partitions: [to], throttle: said.limit === "" ? null : Math.round(+said.limit * 1e6) };
+      return plan(`Move the replicas of ${x.topic}-${x.partition}`, wanted, () => acts.move(x, said));
+    }),
+    setting: (said = { scope: "cluster" }) => form("Change a setting", null, [
+      { name: "scope", label: "Whose", value: said.scope, required: true, note: "cluster, broker:ID or topic:NAME" },
+      { name: "key", label: "Setting", required: true, value: said.key, hint: "log.retention.ms" },
+      { name: "value", label: "Value", value: said.value, note: "Empty: no longer set there" },
+    ], "Preview", (said) => {
+      const change = said.value === "" ? { delete: [said.key] } : { set: { [said.key]: said.value } };
+      return plan(`Change ${said.key}`, { action: "alter_config", scope: said.scope, ...change }, () => acts.setting(said));
+    }),
   };
   document.getElementById("operator").addEventListener("click", () => identify());
   show();
