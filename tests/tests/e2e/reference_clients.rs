@@ -121,6 +121,7 @@ fn blocks() -> BTreeMap<&'static str, &'static str> {
     let named = PAGE.split("\n```sh ").skip(1);
     named
         .filter_map(|rest| rest.split_once('\n'))
+        .filter(|(name, _)| *name != "norun")
         .filter_map(|(name, rest)| Some((name, rest.split_once("\n```")?.0)))
         .collect()
 }
