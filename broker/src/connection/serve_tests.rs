@@ -17,6 +17,8 @@ fn head(len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Nothing here takes so long unless it never comes.
+const DEADLINE: Duration = Duration::from_secs(20);
 /// ApiVersions version 0.
 const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
 
@@ -40,9 +42,14 @@ impl Rig {
 
     /// Until that much is reserved.
     async fn until_reserved(&self, wanted: impl Fn(usize) -> bool) {
-        while !wanted(self.node.budget.request_bytes()) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(|| wanted(self.node.budget.request_bytes())).await;
+    }
+}
+
+/// Lets the connections go on until this holds.
+async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -128,11 +135,8 @@ async fn a_large_fetch_that_waits_for_records_gives_way_to_requests_that_wait_fo
     let rest = budget.max_bytes() - budget.request_bytes();
     let rest = budget.try_reserve(rest, false).unwrap();
     let beyond = budget.clone().reserve(1, false).await;
-    tokio::select! {
-        biased;
-        reserved = budget.clone().reserve(1, false) => drop(reserved),
-        () = tokio::time::sleep(Duration::from_secs(20)) => panic!("the fetch keeps its memory"),
-    }
+    let reserved = tokio::time::timeout(DEADLINE, budget.clone().reserve(1, false)).await;
+    drop(reserved.expect("the fetch keeps its memory"));
     drop((rest, beyond));
     assert!(client.read_i32().await.unwrap() > 0, "it is answered");
     rig.until_reserved(|bytes| bytes == 0).await;
@@ -150,9 +154,7 @@ async fn beyond_the_limit_only_a_follower_may_stay() {
     let mut third = rig.connect().await;
     third.write_all(&[0, 0, 0, 20, 0x7d, 0x01, 0, 0, 0, 0]).await.unwrap();
     drop(first);
-    while rig.node.places.counts().clients > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(|| rig.node.places.counts().clients == 0).await;
     is_served(&mut rig.connect().await).await;
     assert!(rig.node.places.counts().refused >= 1);
     drop(third);
@@ -170,5 +172,5 @@ async fn requests_that_came_together_are_served_although_slow_readers_hold_too_m
             client.read_exact(&mut answer).await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), all).await.expect("nobody woke the connection");
+    tokio::time::timeout(DEADLINE, all).await.expect("nobody woke the connection");
 }

@@ -45,7 +45,9 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() -> Outcome<()> {
     };
     assert_eq!(levels("advertised"), ["ok"; 6], "{found:?}");
     assert_eq!(levels("clock"), ["ok"; 3], "{found:?}");
-    for check in ["cluster", "cluster id", "zookeeper settings", "topics", "internal topics"] {
+    for check in
+        ["cluster", "brokers", "cluster id", "zookeeper settings", "topics", "internal topics"]
+    {
         assert_eq!(levels(check), ["ok"], "{check}: {found:?}");
     }
     for check in ["free space", "sync"] {
@@ -53,7 +55,7 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() -> Outcome<()> {
     }
     assert_eq!(levels("zookeeper"), ["ok", "warn"], "it stands alone: {found:?}");
 
-    // A topic that bears nothing, a broker that is not where it says, another cluster's directory.
+    // A topic that bears nothing, a broker that is registered and gone, another cluster's directory.
     let new = NewTopic { name: "rigid", partitions: 1, replication_factor: 1, configs: &[] };
     topic(&cluster, new).await?;
     cluster.broker(2).kill().await?;
@@ -65,7 +67,7 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() -> Outcome<()> {
     let (code, found) = doctor(&mut cluster, 3).await?;
     assert_eq!(code, 6, "{found:?}");
     for (check, level, parts) in [
-        ("advertised", "bad", &[&*address, "broker 2", "advertised.listeners"][..]),
+        ("brokers", "bad", &[&*address, "broker 2 is registered, and nobody is there"][..]),
         ("cluster id", "bad", &["AAAAAAAAAAAAAAAAAAAAAA", "zookeeper.connect"]),
         ("topics", "warn", &["1 topic of 2", "'rigid'", "replication factor"]),
     ] {
