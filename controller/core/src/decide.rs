@@ -444,6 +444,11 @@ fn judge_members(
             return Err(refuse("a broker in the proposed ISR is not an assigned replica"));
         }
         if view.brokers.get(&broker).is_none_or(|b| b.epoch != epoch) {
+            if !state.in_isr(broker) {
+                // It went just now, or is another one: the leader withdraws it at once, and nobody waits for a dead replica until it
+                // has been silent for `replica.lag.time.max.ms`.
+                return Err(Condition::IneligibleReplica(broker));
+            }
             return Err(refuse(
                 "a broker in the proposed ISR is not registered under the broker epoch it names",
             ));

@@ -454,9 +454,11 @@ fn r12_only_the_leader_of_the_present_epoch_may_propose() {
 #[test]
 fn r12_members_must_be_registered_under_the_epoch_they_fetched_with() {
     let (mut term, _) = Term::of(brokers(ALL), AR, stored(1, 5, &[(1, 11), (2, 12)]));
-    let bad: [&[(i32, i64)]; 6] = [
-        &[(1, 11), (2, 12), (3, 10)], // a new member's earlier incarnation
-        &[(1, 11), (2, 9)],           // a kept member's
+    // A new member's earlier incarnation: that one alone is withdrawn.
+    let effects = term.propose(term.proposal(&[(1, 11), (2, 12), (3, 10)]));
+    assert_eq!(refused(&effects), Condition::IneligibleReplica(b(3)));
+    let bad: [&[(i32, i64)]; 5] = [
+        &[(1, 11), (2, 9)],           // a kept member's earlier incarnation
         &[(1, 11), (2, 12), (4, 14)], // not assigned
         &[(1, 11), (2, 12), (2, 12)], // twice
         &[(2, 12), (3, 13)],          // without the leader
@@ -477,7 +479,7 @@ fn r12_a_member_that_is_gone_is_not_admitted() {
     let two = &[(1, 11), (2, 12)];
     let (mut term, _) = Term::of(brokers(two), AR, stored(1, 5, two));
     let effects = term.propose(term.proposal(ALL));
-    assert!(matches!(refused(&effects), Condition::InvalidUpdateVersion { .. }));
+    assert_eq!(refused(&effects), Condition::IneligibleReplica(b(3)), "it is withdrawn at once");
 }
 
 #[test]
