@@ -187,14 +187,15 @@ mod tests {
     #[test]
     fn the_worst_that_holds_is_told() {
         use Standing::{Offline, Online, UnderMinIsr, UnderReplicated};
-        let all = [1, 2, 3];
-        let table: [(&[i32], Option<i32>, &[i32], Standing); 7] = [
-            (&all, Some(1), &[1, 2, 3], Online),
-            (&all, Some(2), &[1, 2, 3], Online),
-            (&all, Some(1), &[1, 2], UnderReplicated),
-            (&all, Some(1), &[1], UnderMinIsr),
-            (&all, None, &[1, 2, 3], Offline),
-            (&all, None, &[1], Offline),
+        type Row = (&'static [i32], Option<i32>, &'static [i32], Standing);
+        const ALL: [i32; 3] = [1, 2, 3];
+        let table: [Row; 7] = [
+            (&ALL, Some(1), &[1, 2, 3], Online),
+            (&ALL, Some(2), &[1, 2, 3], Online),
+            (&ALL, Some(1), &[1, 2], UnderReplicated),
+            (&ALL, Some(1), &[1], UnderMinIsr),
+            (&ALL, None, &[1, 2, 3], Offline),
+            (&ALL, None, &[1], Offline),
             (&[2, 3], Some(1), &[1, 2, 3], Offline),
         ];
         for (live, leader, isr, expected) in table {
@@ -205,10 +206,10 @@ mod tests {
             );
         }
         // Each of a failing leader's own ways.
-        let mut suspected = image(&all, Some(1), &[1]);
+        let mut suspected = image(&ALL, Some(1), &[1]);
         suspected.suspected = BTreeSet::from([BrokerId(1)]);
         assert_eq!(standing(&suspected), Offline);
-        let mut failed = image(&all, Some(1), &[1, 2, 3]);
+        let mut failed = image(&ALL, Some(1), &[1, 2, 3]);
         let at = TopicPartition { topic: TopicName::new("t").unwrap(), partition: 0 };
         failed.failed.insert(BrokerId(1), BTreeSet::from([at]));
         assert_eq!(standing(&failed), Offline);

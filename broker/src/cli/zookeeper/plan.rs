@@ -77,33 +77,33 @@ pub(super) fn plan(base: &Nodes, inventories: &[Inventory], clock: &Clock) -> Re
     add_held(&mut topics, inventories, &mut notes)?;
     controller_epoch.0 = controller_epoch.0.saturating_add(CONTROLLER_EPOCHS_SKIPPED);
 
-    let mut nodes: Vec<(String, Vec<u8>)> =
-        paths::BASE_TREE.iter().map(|path| ((*path).to_owned(), Vec::new())).collect();
+    let nodes = paths::BASE_TREE.iter().map(|path| ((*path).to_owned(), Vec::new())).collect();
+    let mut plan = Plan { nodes, notes };
     let mut named = BTreeSet::new();
     for (name, topic) in topics {
-        topic_nodes(&name, topic, controller_epoch, (&mut nodes, &mut notes, &mut named))?;
+        topic_nodes(&name, topic, controller_epoch, &mut named, &mut plan)?;
     }
     let is_config = |path: &&String| path.starts_with("/config/");
     for path in base.keys().filter(is_config) {
-        nodes.push((path.clone(), base[path].clone().into_bytes()));
+        plan.nodes.push((path.clone(), base[path].clone().into_bytes()));
     }
     for broker in named.difference(&seen) {
-        notes.push(format!(
+        plan.notes.push(format!(
             "no inventory of broker {broker} was given: what it alone holds is not known, and its partitions wait for it"
         ));
     }
-    nodes.push((paths::PRODUCER_ID_BLOCK.to_owned(), producer_ids(base, clock)?.write()));
-    nodes.push((
+    plan.nodes.push((paths::PRODUCER_ID_BLOCK.to_owned(), producer_ids(base, clock)?.write()));
+    plan.nodes.push((
         paths::CONTROLLER_EPOCH.to_owned(),
         znode::write_controller_epoch(controller_epoch),
     ));
     // The last one: brokers refuse to start before it is there, or take note of it.
     let restored = format!("{}-{}", clock.now_ms, std::process::id());
-    nodes.push((
+    plan.nodes.push((
         paths::CLUSTER_ID.to_owned(),
         znode::write_restored_cluster_id(&cluster_id, &restored),
     ));
-    Ok(Plan { nodes, notes })
+    Ok(plan)
 }
 
 fn cluster_id(base: &Nodes, inventories: &[Inventory]) -> Result<ClusterId, String> {
@@ -212,12 +212,13 @@ fn add_held(
     Ok(())
 }
 
-/// The nodes of one topic.
+/// Plans the nodes of one topic; `named`: who is to hold a replica.
 fn topic_nodes(
     name: &TopicName,
     topic: Topic,
     controller_epoch: ControllerEpoch,
-    (nodes, notes, named): (&mut Vec<(String, Vec<u8>)>, &mut Vec<String>, &mut BTreeSet<BrokerId>),
+    named: &mut BTreeSet<BrokerId>,
+    Plan { nodes, notes }: &mut Plan,
 ) -> Result<(), String> {
     let Topic { id, mut partitions, saved } = topic;
     let everybody: BTreeSet<BrokerId> =
