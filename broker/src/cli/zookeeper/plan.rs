@@ -81,9 +81,11 @@ pub(super) fn plan(base: &Nodes, inventories: &[Inventory], clock: &Clock) -> Re
     let mut plan = Plan { nodes, notes };
     let mut named = BTreeSet::new();
     for (name, topic) in topics {
-        topic_nodes(&name, topic, controller_epoch, &mut named, &mut plan)?;
+        topic_nodes(&name, topic, controller_epoch, &mut plan, &mut named)?;
     }
-    let is_config = |path: &&String| path.starts_with("/config/");
+    // A later life of a topic does not take over what an earlier one said.
+    let made: BTreeSet<String> = plan.nodes.iter().map(|(path, _)| path.clone()).collect();
+    let is_config = |path: &&String| path.starts_with("/config/") && !made.contains(*path);
     for path in base.keys().filter(is_config) {
         plan.nodes.push((path.clone(), base[path].clone().into_bytes()));
     }
@@ -212,13 +214,13 @@ fn add_held(
     Ok(())
 }
 
-/// Plans the nodes of one topic; `named`: who is to hold a replica.
+/// The nodes of one topic.
 fn topic_nodes(
     name: &TopicName,
     topic: Topic,
     controller_epoch: ControllerEpoch,
+    plan: &mut Plan,
     named: &mut BTreeSet<BrokerId>,
-    Plan { nodes, notes }: &mut Plan,
 ) -> Result<(), String> {
     let Topic { id, mut partitions, saved } = topic;
     let everybody: BTreeSet<BrokerId> =
@@ -229,7 +231,7 @@ fn topic_nodes(
         let known = partitions.remove(&index).unwrap_or_default();
         let assignment = assignment(known.assignment, &known.holders, index).or_else(|| {
             // A partition between two that are known: its records are on no broker that told of itself.
-            notes.push(format!("{name}-{index}: no log holds it; it begins empty"));
+            plan.notes.push(format!("{name}-{index}: no log holds it; it begins empty"));
             everybody.first().map(|first| Assignment::settled(vec![*first]))
         });
         let assignment = assignment.ok_or_else(|| format!("nobody holds {name}-{index}"))?;
@@ -240,8 +242,8 @@ fn topic_nodes(
         topic_id: id,
         partitions: assigned.iter().map(|(index, (a, _))| (*index, a.clone())).collect(),
     };
-    nodes.push((paths::topic(name), node.write()));
-    nodes.push((paths::partitions(name), Vec::new()));
+    plan.nodes.push((paths::topic(name), node.write()));
+    plan.nodes.push((paths::partitions(name), Vec::new()));
     for (index, (assignment, leader_epoch)) in &assigned {
         let state = PartitionState {
             leader: None,
@@ -252,18 +254,18 @@ fn topic_nodes(
             isr: assignment.replicas.iter().take(1).map(|id| (*id, BrokerEpoch(-1))).collect(),
         };
         let path = paths::partition(name, *index);
-        nodes.push((path.clone(), Vec::new()));
-        nodes.push((format!("{path}/state"), znode::write_partition_state(&state)));
+        plan.nodes.push((path.clone(), Vec::new()));
+        plan.nodes.push((format!("{path}/state"), znode::write_partition_state(&state)));
     }
     if !saved {
         let replicas = assigned.values().map(|(a, _)| a.replicas.len()).min().unwrap_or(1);
         let settings = guarded(name, replicas);
         if name.as_str() != OFFSETS_TOPIC {
-            notes.push(format!(
+            plan.notes.push(format!(
                 "topic {name}: its settings are lost; until you set them (barnabas topic alter) nothing of it expires"
             ));
         }
-        nodes.push((
+        plan.nodes.push((
             paths::config(&ConfigEntity::Topic(name.clone())),
             znode::write_config(&settings),
         ));

@@ -130,6 +130,8 @@ fn a_topic_that_was_made_anew_since_the_backup_is_that_of_the_logs() {
     let planned = plan(&backup(), &logs, &CLOCK).unwrap();
     assert_eq!(node(&planned, "/brokers/topics/orders")["topic_id"], TWO.to_string());
     assert_eq!(replicas(&planned, "orders"), json!({"0": [1]}));
+    assert_eq!(node(&planned, "/config/topics/orders")["config"]["retention.ms"], "-1");
+    assert_eq!(planned.nodes.iter().filter(|(path, _)| path == "/config/topics/orders").count(), 1);
     // One that only came back late holds the earlier life.
     let logs = [
         inventory(1, vec![held("orders", 0, ONE, 0)]),
