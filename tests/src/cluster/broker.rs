@@ -253,6 +253,14 @@ impl Broker {
         Ok(kill_process(self.pid()?, Signal::TERM)?)
     }
 
+    /// SIGHUP: it reads its file again.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn hang_up(&self) -> Outcome<()> {
+        Ok(kill_process(self.pid()?, Signal::HUP)?)
+    }
+
     /// SIGSTOP: the process stands still when this returns, its sockets stay open.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ mod ledger_runs;
 mod lives;
 #[cfg(target_os = "linux")]
 mod losses;
+mod logs;
 mod main_job;
 mod metrics;
 mod mistakes;
