@@ -43,9 +43,9 @@ mod ledger;
 #[cfg(target_os = "linux")]
 mod ledger_runs;
 mod lives;
+mod logs;
 #[cfg(target_os = "linux")]
 mod losses;
-mod logs;
 mod main_job;
 mod metrics;
 mod mistakes;
