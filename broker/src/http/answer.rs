@@ -13,6 +13,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::aside::Aside;
 use super::events::Feed;
 
 /// What is sent.
@@ -61,10 +62,25 @@ impl Answer {
     }
 
     /// As it goes out to whoever sent these headers.
-    pub(super) fn response(self, asked: &HeaderMap) -> Response<Body> {
-        let packed = (self.body.len() > GZIP_FROM_BYTES && takes_gzip(asked))
-            .then(|| self.packed.or_else(|| gzip(&self.body)))
-            .flatten();
+    pub(super) async fn response(mut self, asked: &HeaderMap, aside: &Aside) -> Response<Body> {
+        let wanted = self.body.len() > GZIP_FROM_BYTES && takes_gzip(asked);
+        let packed = match self.packed.take().filter(|_| wanted) {
+            Some(packed) => Some(packed),
+            None if wanted => {
+                let body = self.body.clone();
+                aside.run(move || gzip(&body)).await.flatten()
+            }
+            None => None,
+        };
+        self.sent(packed)
+    }
+
+    /// As it goes out to anybody: not compressed.
+    pub(super) fn plain(self) -> Response<Body> {
+        self.sent(None)
+    }
+
+    fn sent(self, packed: Option<Bytes>) -> Response<Body> {
         let is_packed = packed.is_some();
         let body = Either::Left(Full::new(packed.unwrap_or(self.body)));
         let mut response = safe(Response::new(body), self.content_type);
@@ -135,7 +151,8 @@ mod tests {
             ("deflate", false),
             ("xgzip", false),
         ] {
-            let response = Answer::of("text/plain", long.clone()).response(&asking(encodings));
+            let answer = Answer::of("text/plain", long.clone());
+            let response = answer.response(&asking(encodings), &Aside::default()).await;
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), packed, "{encodings}");
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let mut read = String::new();
@@ -147,14 +164,14 @@ mod tests {
             }
             assert_eq!(read, long);
         }
-        let short = Answer::of("text/plain", "short").response(&asking("gzip"));
+        let short = Answer::of("text/plain", "short");
+        let short = short.response(&asking("gzip"), &Aside::default()).await;
         assert!(!short.headers().contains_key(CONTENT_ENCODING));
     }
 
     #[test]
     fn every_answer_forbids_what_a_page_could_be_abused_for() {
-        let response =
-            Answer::error(StatusCode::NOT_FOUND, "not_found", "no").response(&HeaderMap::new());
+        let response = Answer::error(StatusCode::NOT_FOUND, "not_found", "no").plain();
         let header = |name| response.headers()[name].to_str().unwrap().to_owned();
         assert!(header(CONTENT_SECURITY_POLICY).starts_with("default-src 'none'"));
         assert_eq!(header(X_CONTENT_TYPE_OPTIONS), "nosniff");

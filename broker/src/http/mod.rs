@@ -3,6 +3,7 @@
 
 mod answer;
 mod api;
+mod aside;
 #[cfg(test)]
 mod attacks;
 mod events;

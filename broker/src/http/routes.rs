@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Answer, Body, streaming};
 use super::api::{self, Refusal};
+use super::aside::Aside;
 use super::events::{self, Cut, EVENT_STREAMS_MAX};
 use super::files;
 use super::host::Hosts;
@@ -32,6 +33,8 @@ pub struct Site {
     streams: Arc<Semaphore>,
     operator: Option<Operator>,
     plans: Arc<Plans>,
+    /// Where answers are compressed.
+    pub(super) aside: Aside,
 }
 
 /// What a path below [`PLANS`] is.
@@ -67,8 +70,8 @@ impl Site {
         operator: Option<Operator>,
     ) -> Arc<Self> {
         let streams = Arc::new(Semaphore::new(EVENT_STREAMS_MAX));
-        let (source, plans) = (OnceLock::new(), Arc::default());
-        Arc::new(Self { hosts, health, metrics, source, streams, operator, plans })
+        let (source, plans, aside) = (OnceLock::new(), Arc::default(), Aside::default());
+        Arc::new(Self { hosts, health, metrics, source, streams, operator, plans, aside })
     }
 
     /// The broker is registered: from now on there is more to tell. Called once; a second call would change nothing.
@@ -137,7 +140,7 @@ impl Site {
                 operator::read(body).await?;
                 self.plans.run(source, id).await?
             }
-            Some(PlanPath::One(id)) => self.plans.look(source, id)?,
+            Some(PlanPath::One(id)) => self.plans.look(source, id).await?,
             None => return Err(Refusal::not_found("the API has no such path")),
         };
         Ok(Answer::json(&told))
@@ -174,7 +177,7 @@ impl Site {
         });
         Some(match opened {
             Ok(feed) => streaming(feed),
-            Err(refusal) => refusal.answer().response(headers),
+            Err(refusal) => refusal.answer().plain(),
         })
     }
 }

@@ -113,7 +113,7 @@ async fn answer(
     } else {
         site.get(path, request.uri().query().unwrap_or_default()).await
     };
-    let mut response = answer.response(&headers);
+    let mut response = answer.response(&headers, &site.aside).await;
     let (status, headers) = (response.status(), response.headers_mut());
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -1,6 +1,7 @@
 //! What the page's answers are made of, once the broker is registered.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use barnabas_controller::{ClusterView as _, Explains, FailoverHistory, Ledger};
 use bytes::Bytes;
 
 use super::api::{Losses, Refusal};
+use super::aside::Aside;
 use super::events::Ring;
 use super::glance::{Groups, Peers, Rates, TopicRates};
 use super::history::IsrHistory;
@@ -19,7 +21,7 @@ use crate::storage::Storage;
 /// How long an answer about the whole cluster is given again, unless the cluster has changed.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The parts of a [`Source`] that come from elsewhere.
+/// What a [`Source`] has from elsewhere.
 pub struct Parts {
     /// This broker.
     pub node: Arc<Node>,
@@ -43,27 +45,23 @@ pub struct Parts {
     pub read_only: bool,
 }
 
-/// See the module's head.
+/// See the module's head. The parts are read as its own fields.
 pub struct Source {
-    pub(super) node: Arc<Node>,
-    pub(super) storage: Arc<Storage>,
-    pub(super) health: Arc<Health>,
-    pub(super) explains: Arc<dyn Explains>,
-    pub(super) failovers: Arc<dyn FailoverHistory>,
-    pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) zookeeper_connect: String,
-    pub(super) http_port: u16,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) read_only: bool,
+    pub(super) parts: Arc<Parts>,
     pub(super) peers: Peers,
     pub(super) groups: Groups,
-    pub(super) rates: Rates,
-    pub(super) topic_rates: TopicRates,
+    pub(super) rates: Arc<Rates>,
+    pub(super) topic_rates: Arc<TopicRates>,
     pub(super) losses: Losses,
     pub(super) isr_history: IsrHistory,
     pub(super) ring: Ring,
-    kept: Mutex<HashMap<&'static str, Kept>>,
+    /// Where long looks are taken.
+    pub(super) aside: Aside,
+    kept: Mutex<HashMap<&'static str, Arc<Turn>>>,
 }
+
+/// The last answer of one name. Held by whoever makes the next one: the others wait for that.
+type Turn = tokio::sync::Mutex<Option<Kept>>;
 
 struct Kept {
     version: u64,
@@ -71,61 +69,53 @@ struct Kept {
     body: Bytes,
 }
 
+impl Deref for Source {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
 impl Source {
     /// Of a registered broker.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts {
-            node,
-            storage,
-            health,
-            explains,
-            failovers,
-            ledger,
-            zookeeper_connect,
-            http_port,
-            metrics,
-            read_only,
-        } = parts;
         Arc::new(Self {
-            node,
-            storage,
-            health,
-            explains,
-            failovers,
-            ledger,
-            zookeeper_connect,
-            http_port,
-            metrics,
-            read_only,
+            parts: Arc::new(parts),
             peers: Peers::default(),
             groups: Groups::default(),
-            rates: Rates::default(),
-            topic_rates: TopicRates::default(),
+            rates: Arc::default(),
+            topic_rates: Arc::default(),
             losses: Losses::default(),
             isr_history: IsrHistory::default(),
             ring: Ring::default(),
+            aside: Aside::default(),
             kept: Mutex::default(),
         })
     }
 
-    /// The answer that was given within the last second, if nothing has changed in the cluster; else a new one, for all who come.
+    /// The answer that was given within the last second, if nothing has changed in the cluster; else a new one, made once for all who wait for
+    /// it.
     pub(super) async fn kept(
         &self,
         name: &'static str,
         build: impl Future<Output = Result<serde_json::Value, Refusal>>,
     ) -> Result<Bytes, Refusal> {
+        let turn = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.entry(name).or_default().clone()
+        };
+        let mut turn = turn.lock().await;
         let version = *self.node.view.changes().borrow();
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = lock().get(name)
+        if let Some(kept) = turn.as_ref()
             && kept.version == version
             && kept.built.elapsed() < KEPT_FOR
         {
             return Ok(kept.body.clone());
         }
         let body = Bytes::from(format!("{}\n", build.await?));
-        let kept = Kept { version, built: Instant::now(), body: body.clone() };
-        lock().insert(name, kept);
+        *turn = Some(Kept { version, built: Instant::now(), body: body.clone() });
         Ok(body)
     }
 }

@@ -161,3 +161,32 @@ async fn events_come_as_they_are_allowed_and_a_reader_that_does_not_read_is_cut(
     assert_eq!(source.ring.readers(), 1);
     server.abort();
 }
+
+#[tokio::test]
+async fn one_answer_is_made_for_all_who_ask_at_once_and_a_new_one_when_the_cluster_has_changed() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let (node, disk) = (node(), Disk::new());
+    let source = source(&node, &disk);
+    let made = AtomicUsize::new(0);
+    let ask = || {
+        source.kept("what", async {
+            // Whoever else asks comes here before it is done.
+            tokio::task::yield_now().await;
+            Ok(json!(made.fetch_add(1, Ordering::Relaxed)))
+        })
+    };
+    let (first, second, third) = tokio::join!(ask(), ask(), ask());
+    let bodies = [first.unwrap(), second.unwrap(), third.unwrap()];
+    assert!(bodies.iter().all(|body| &body[..] == b"0\n"), "{bodies:?}");
+    tell(&node, 1);
+    assert_eq!(&ask().await.unwrap()[..], b"1\n");
+    // Who gives up holds nobody up.
+    tell(&node, 2);
+    tokio::select! {
+        biased;
+        _ = ask() => panic!("it takes two turns"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(&ask().await.unwrap()[..], b"2\n");
+}

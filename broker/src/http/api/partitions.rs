@@ -18,14 +18,17 @@ const OFFSETS: [&str; 5] =
 /// `{"topics": [{"name", "states"}]}`.
 pub(super) async fn map(source: &Source) -> Result<Value, Refusal> {
     let image = source.node.view.image();
-    let topics = image.topics.iter().map(|(name, topic)| {
-        let states = topic
-            .partitions
-            .iter()
-            .map(|(index, p)| letter(Standing::of(&image, name, topic, *index, p)));
-        json!({ "name": name.as_str(), "states": states.collect::<String>() })
+    let all = source.aside.run(move || {
+        let topics = image.topics.iter().map(|(name, topic)| {
+            let states = topic
+                .partitions
+                .iter()
+                .map(|(index, p)| letter(Standing::of(&image, name, topic, *index, p)));
+            json!({ "name": name.as_str(), "states": states.collect::<String>() })
+        });
+        topics.collect::<Vec<_>>()
     });
-    Ok(json!({ "topics": topics.collect::<Vec<_>>() }))
+    Ok(json!({ "topics": all.await.ok_or_else(Refusal::failed)? }))
 }
 
 /// Which partitions are wanted.
@@ -83,19 +86,15 @@ pub(super) async fn list(source: &Source, query: &Query) -> Result<Value, Refusa
     let from = usize::try_from(from).unwrap_or(usize::MAX);
     let limit = query.limit(ROWS, PAGE_ROWS_MAX)?;
     let image = source.node.view.image();
-    let (mut rows, mut total) = (Vec::new(), 0);
-    for (name, topic) in &image.topics {
-        for (index, partition) in &topic.partitions {
-            if !wanted.is(&image, (name, topic), (*index, partition)) {
-                continue;
-            }
-            if total >= from && rows.len() < limit {
-                let at = TopicPartition { topic: name.clone(), partition: *index };
-                rows.push((at, topic, partition));
-            }
-            total += 1;
-        }
-    }
+    let of = image.clone();
+    let found = source.aside.run(move || window(&of, &wanted, (from, limit))).await;
+    let (rows, total) = found.ok_or_else(Refusal::failed)?;
+    let known = |at: TopicPartition| {
+        let topic = image.topics.get(&at.topic)?;
+        let partition = topic.partitions.get(&at.partition)?;
+        Some((at, topic, partition))
+    };
+    let rows: Vec<_> = rows.into_iter().filter_map(known).collect();
     let asked = rows
         .iter()
         .filter_map(|(at, _, partition)| Some((at.clone(), who_knows(source.node.me, partition)?)));
@@ -112,6 +111,27 @@ pub(super) async fn list(source: &Source, query: &Query) -> Result<Value, Refusa
     });
     let partitions: Vec<Value> = partitions.collect();
     Ok(json!({ "total": total, "from": from, "partitions": partitions }))
+}
+
+/// `limit` of those that are wanted, after the first `from` of them, and how many there are.
+fn window(
+    image: &ClusterImage,
+    wanted: &Wanted,
+    (from, limit): (usize, usize),
+) -> (Vec<TopicPartition>, usize) {
+    let (mut rows, mut total) = (Vec::new(), 0);
+    for (name, topic) in &image.topics {
+        for (index, partition) in &topic.partitions {
+            if !wanted.is(image, (name, topic), (*index, partition)) {
+                continue;
+            }
+            if total >= from && rows.len() < limit {
+                rows.push(TopicPartition { topic: name.clone(), partition: *index });
+            }
+            total += 1;
+        }
+    }
+    (rows, total)
 }
 
 /// Whose word on a partition's offsets counts: the leader's; without one this broker's own, if it has a replica, else the first one's.

@@ -45,6 +45,12 @@ impl Refusal {
         Self { retry: true, ..refusal }
     }
 
+    /// Making the answer failed.
+    pub(in crate::http) fn failed() -> Self {
+        let said = "the answer could not be made; the broker's log says why";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", said)
+    }
+
     /// Nobody changes anything through this port.
     pub(in crate::http) fn read_only() -> Self {
         let said = "this broker has no operator token (http.operator.token.file): nothing can be changed through this port";

@@ -19,11 +19,11 @@ const TOLD_FOR_MS: u64 = 10_000;
 /// `{"topics": [...]}`.
 pub(super) async fn topics(source: &Source) -> Result<Value, Refusal> {
     let (image, brokers) = (source.node.view.image(), source.peers.brokers(source).await);
-    let told = tokio::task::spawn_blocking(move || {
+    let told = source.aside.run(move || {
         let one = |(name, topic)| one(&image, name, topic, &brokers);
         image.topics.iter().map(one).collect::<Vec<_>>()
     });
-    let topics = told.await.map_err(|error| Refusal::not_ready(error.to_string()))?;
+    let topics = told.await.ok_or_else(Refusal::failed)?;
     Ok(json!({ "topics": topics }))
 }
 

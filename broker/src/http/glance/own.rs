@@ -11,8 +11,8 @@ use bytes::{Buf, Bytes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::source::Source;
-use super::rates::TOPICS_TOLD_MAX;
+use super::super::source::Parts;
+use super::rates::{Rates, TOPICS_TOLD_MAX, TopicRates};
 use crate::node::Node;
 use crate::storage::Directory;
 
@@ -26,7 +26,7 @@ const OFFSETS_MAX: usize = 20_000;
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What of `brokers[]` only the broker itself knows.
-pub(super) fn broker(source: &Source) -> Value {
+pub(super) fn broker(source: &Parts, rates: &Rates, topic_rates: &TopicRates) -> Value {
     let node = &source.node;
     let membership = *node.membership.borrow();
     let state = match source.health.status() {
@@ -48,9 +48,9 @@ pub(super) fn broker(source: &Source) -> Value {
     let mut all = carried.others;
     carried.topics.values().for_each(|of_topic| all += *of_topic);
     let now = Instant::now();
-    let rates = source.rates.note(now, (all.bytes_in, all.bytes_out));
+    let rates = rates.note(now, (all.bytes_in, all.bytes_out));
     let by_topic = carried.topics.into_iter().map(|(name, of_topic)| (name, of_topic.bytes_in));
-    let by_topic = source.topic_rates.note(now, by_topic.collect());
+    let by_topic = topic_rates.note(now, by_topic.collect());
     let all: Vec<_> = node.partitions.all();
     let found: Vec<_> = all
         .iter()

@@ -103,7 +103,11 @@ impl Peers {
             let (id, request) = (*id, v1::GlanceRequest::default());
             asking.spawn(async move { (id, ask(client, request).await) });
         }
-        let mut told = BTreeMap::from([(source.node.me, Told::now(own::broker(source)))]);
+        let (parts, rates) = (source.parts.clone(), source.rates.clone());
+        let topic_rates = source.topic_rates.clone();
+        let own = source.aside.run(move || own::broker(&parts, &rates, &topic_rates)).await;
+        let mut told: BTreeMap<BrokerId, Told> =
+            own.map(|own| (source.node.me, Told::now(own))).into_iter().collect();
         let mut failed = Vec::new();
         while let Some(asked) = asking.join_next().await {
             let Ok((id, answer)) = asked else { continue };

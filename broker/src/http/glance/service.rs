@@ -42,15 +42,20 @@ impl Page for PageService {
         };
         let source = self.source.upgrade().ok_or_else(|| Status::unavailable("stopping"))?;
         let v1::GlanceRequest { partitions, groups, written } = request.into_inner();
-        let asked = partitions.iter().take(PARTITIONS_MAX);
-        let replicas = asked.map(|at| own::replica(&source.node, &at.topic, at.partition));
-        let replicas = Value::Array(replicas.collect()).to_string();
         let groups = match groups {
             true => serde_json::to_string(&own::groups(&source.node).await).unwrap_or_default(),
             false => String::new(),
         };
         let written = own::written(&source.node, written.into_iter().take(PARTITIONS_MAX)).await;
-        let broker = own::broker(&source).to_string();
+        let own = source.clone();
+        let looked = source.aside.run(move || {
+            let asked = partitions.iter().take(PARTITIONS_MAX);
+            let replicas = asked.map(|at| own::replica(&own.node, &at.topic, at.partition));
+            let replicas = Value::Array(replicas.collect()).to_string();
+            (own::broker(&own.parts, &own.rates, &own.topic_rates).to_string(), replicas)
+        });
+        let looked = looked.await;
+        let (broker, replicas) = looked.ok_or_else(|| Status::internal("see this broker's log"))?;
         Ok(Response::new(v1::GlanceResponse { broker, replicas, groups, written }))
     }
 }

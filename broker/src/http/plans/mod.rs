@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use barnabas_controller::{AlterConfig, NewTopic};
 use barnabas_types::topic_config::SettingChange;
-use barnabas_types::{BrokerId, Condition};
+use barnabas_types::{BrokerId, ClusterImage, Condition};
 use serde_json::{Value, json};
 
 use super::api::Refusal;
@@ -68,10 +68,12 @@ impl Plans {
         id: &str,
     ) -> Result<Value, Refusal> {
         let (plan, stage) = self.lock().get(Instant::now(), id)?;
-        if stage == Stage::Previewed
-            && let Some(why) = plan.made_for.moved_on(&source.node.view.image())
-        {
-            return Err(Refusal::conflict(format!("{why}; look at a new plan")));
+        if stage == Stage::Previewed {
+            let of = plan.clone();
+            let moved_on = over(source, move |image| of.made_for.moved_on(image)).await?;
+            if let Some(why) = moved_on {
+                return Err(Refusal::conflict(format!("{why}; look at a new plan")));
+            }
         }
         self.lock().begin(Instant::now(), id)?;
         let (this, source, id) = (self.clone(), source.clone(), id.to_owned());
@@ -86,7 +88,7 @@ impl Plans {
     }
 
     /// A plan, how far it is, and what the cluster has of it.
-    pub(super) fn look(&self, source: &Source, id: &str) -> Result<Value, Refusal> {
+    pub(super) async fn look(&self, source: &Source, id: &str) -> Result<Value, Refusal> {
         let (plan, stage) = self.lock().get(Instant::now(), id)?;
         let mut told = plan.json(id);
         let (word, outcome) = match stage {
@@ -96,7 +98,7 @@ impl Plans {
         };
         told["state"] = word.into();
         told["outcome"] = outcome;
-        told["progress"] = progress::of(&source.node.view.image(), &plan.act);
+        told["progress"] = over(source, move |image| progress::of(image, &plan.act)).await?;
         Ok(told)
     }
 }
@@ -113,6 +115,15 @@ fn refused(condition: &Condition) -> Refusal {
         true => Refusal::not_ready(condition.to_string()),
         false => Refusal::bad(condition.to_string()),
     }
+}
+
+/// What comes of a look that may be at all partitions: on a thread that may take its time.
+async fn over<T: Send + 'static>(
+    source: &Source,
+    look: impl FnOnce(&ClusterImage) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let image = source.node.view.image();
+    source.aside.run(move || look(&image)).await.ok_or_else(Refusal::failed)
 }
 
 async fn make(source: &Source, wanted: Wanted) -> Result<Plan, Refusal> {
@@ -132,16 +143,18 @@ async fn make(source: &Source, wanted: Wanted) -> Result<Plan, Refusal> {
             create::plan(&node.view.image(), new, would, node.options.min_insync_replicas)
         }
         Wanted::ElectPreferred { partitions } => {
-            elect::plan(&node.view.image(), partitions.as_deref())
+            over(source, move |image| elect::plan(image, partitions.as_deref())).await?
         }
         Wanted::Drain { broker } => {
             let verdict = controller.can_stop(BrokerId(broker)).await.map_err(refused)?;
-            drain::drain(&node.view.image(), BrokerId(broker), &verdict)
+            over(source, move |image| drain::drain(image, BrokerId(broker), &verdict)).await?
         }
-        Wanted::Undrain { broker } => drain::undrain(&node.view.image(), BrokerId(broker)),
+        Wanted::Undrain { broker } => {
+            over(source, move |image| drain::undrain(image, BrokerId(broker))).await?
+        }
         Wanted::Reassign { partitions, throttle } => {
             let sizes = sizes(source, &partitions).await?;
-            reassign::plan(&node.view.image(), &partitions, throttle, &sizes)
+            over(source, move |image| reassign::plan(image, &partitions, throttle, &sizes)).await?
         }
         Wanted::AlterConfig { scope, set, delete } => {
             let entity = settings::entity(&node.view.image(), &scope)?;
