@@ -211,6 +211,8 @@ impl Bench {
         });
         if fault != Fault::Pause {
             let record = self.until_recorded(fault, (struck, led), &known)?;
+            // What the client waited is the longest silence of any partition: it ends when the last one is acknowledged again. So does
+            // `acked_ms`; the record's `outage_ms` ends with the first.
             for (name, of) in [
                 ("failover", "id"),
                 ("cause", "cause"),
