@@ -25,18 +25,19 @@ async fn run(machines: &Machines, name: &str, table: &[(&str, &str)]) -> Outcome
 
 /// Sends the numbers of a range at acks=all, one a line; all are acknowledged.
 fn produce(machines: &Machines, topic: &str, numbers: std::ops::Range<u32>) -> Outcome<()> {
+    produce_as(machines, topic, numbers, "enable.idempotence=true")
+}
+
+/// The same with a producer that needs no id of its own.
+fn produce_as(
+    machines: &Machines,
+    topic: &str,
+    numbers: std::ops::Range<u32>,
+    idempotence: &str,
+) -> Outcome<()> {
     let lines: String = numbers.map(|n| format!("{n}\n")).collect();
-    let arguments = [
-        "-P",
-        "-t",
-        topic,
-        "-X",
-        "acks=all",
-        "-X",
-        "enable.idempotence=true",
-        "-X",
-        "message.timeout.ms=60000",
-    ];
+    let arguments =
+        ["-P", "-t", topic, "-X", "acks=all", "-X", idempotence, "-X", "message.timeout.ms=60000"];
     let output = kcat::run(&machines.cluster.bootstrap(), &arguments, lines.as_bytes())?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(()) } else { Err(said.into()) }

@@ -8,7 +8,7 @@ use barnabas_tests::cluster::{Options, SETTLE_MAX};
 use barnabas_tests::machines::Machines;
 use barnabas_tests::wait::wait_for;
 
-use super::{BACKUP, FILE, START, STOP, consume, produce, run};
+use super::{BACKUP, FILE, START, STOP, consume, produce, produce_as, run};
 
 const ALL: [i32; 3] = [1, 2, 3];
 /// On every machine one after the other, as the page says.
@@ -93,7 +93,8 @@ async fn an_ensemble_that_lost_everything_is_made_again_by_the_book() -> Outcome
         .await?;
         assert!(broker.log_dir().join("later-0").is_dir());
     }
-    produce(&machines, "orders", 2000..2100)?;
+    // A new idempotent producer would want an id, which is taken in ZooKeeper.
+    produce_as(&machines, "orders", 2000..2100, "enable.idempotence=false")?;
 
     run(&machines, "zookeeper-stop", &[(STOP, "machine stop 1 2 3")]).await?;
     let refused = "barnabas broker --config broker-1.yaml 2>&1 || true";
