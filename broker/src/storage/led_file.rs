@@ -165,7 +165,7 @@ impl LedFile {
         file.write_all_at(&to.0.to_le_bytes(), at(place) + MARK_AT)
     }
 
-    /// Tells `hosted` once what was noted until now is durable ([`Hosted::note_synced`]).
+    /// Tells `hosted` once what was noted until now is durable (`Hosted::note_synced`).
     pub fn tell_synced(&self, hosted: Arc<Hosted>) {
         let mut syncing = self.shared.syncing();
         syncing.wanted = true;
