@@ -156,7 +156,7 @@ pub(crate) async fn cluster_id<Z: ZooKeeper>(
 }
 
 /// Makes and removes a node in one step, which nobody sees: whoever may not do that could neither register nor be controller, and
-/// would try for ever.
+/// would try for ever. (What only some nodes refuse is found when they are written.)
 ///
 /// # Errors
 /// [`Error::ZooKeeper`].

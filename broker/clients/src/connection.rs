@@ -98,7 +98,7 @@ pub(crate) fn partitions<C: ClientContext>(
 ) -> Result<Vec<i32>, Error> {
     let metadata = client.fetch_metadata(Some(topic), METADATA_WAIT_MAX).map_err(|error| {
         Error::Unreachable(format!(
-            "no broker at {} answers ({error}); is it the address of a broker's listener?",
+            "no broker at {} answers ({error}); is it the address of a broker's listener? Name one with --bootstrap-server HOST:PORT or BARNABAS_BOOTSTRAP",
             connection.bootstrap_server
         ))
     })?;

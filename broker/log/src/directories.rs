@@ -63,16 +63,27 @@ impl LogDir {
         result.and(if forgotten.is_err() { self.shared.forget(&[]) } else { Ok(()) })
     }
 
-    /// Renames a stray directory of this partition's name away (R28), as [`LogDir::open`] does. That there is none is fine.
+    /// Renames stray directories of these partitions' names away (R28), as [`LogDir::open`] does. That there is none is fine. One sync
+    /// and one write of each checkpoint for all of them, as [`LogDir::delete_all`] has it.
     ///
     /// # Errors
-    /// [`LogError::Io`].
-    pub fn set_aside(&self, partition: &TopicPartition) -> Result<(), LogError> {
-        let dir = self.path().join(partition.to_string());
-        if dir.exists() {
-            self.rename_away(partition, read_topic_id(&dir)?, STRAY)?;
+    /// [`LogError::Io`]: the first; the others are renamed nevertheless.
+    pub fn set_aside(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
+        let (mut renamed, mut result) = (Vec::new(), Ok(()));
+        for partition in partitions {
+            let dir = self.path().join(partition.to_string());
+            if dir.exists() {
+                match read_topic_id(&dir).and_then(|id| self.rename(partition, id, STRAY)) {
+                    Ok(_) => renamed.push(partition.clone()),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
         }
-        Ok(())
+        if !renamed.is_empty() {
+            sync_dir(self.disk(), self.path())?;
+            self.shared.forget(&renamed)?;
+        }
+        result
     }
 
     /// Renames a partition's directory to `NAME.ID-SUFFIX` durably.

@@ -71,7 +71,7 @@ mod tests {
         let never = log_dir.open(&tp(0), id, LogConfig::default()).unwrap();
         let stray = log_dir.open(&tp(1), id, LogConfig::default()).unwrap();
         drop(stray);
-        log_dir.set_aside(&tp(1)).unwrap();
+        log_dir.set_aside(&[tp(1)]).unwrap();
         let found = holdings(temp.path()).unwrap();
         let meta = found.meta.unwrap();
         assert_eq!((meta.broker_id, &*meta.cluster_id.0), (BrokerId(4), "c"));

@@ -93,6 +93,15 @@ pub(crate) enum Sought {
 }
 
 impl ColdRead {
+    /// The first offset of the segment in which it looks for something; `None`: it reads what was found.
+    #[must_use]
+    pub fn looks_in(&self) -> Option<i64> {
+        match &self.0 {
+            Cold::Range(_) => None,
+            Cold::Lookup { extent, .. } | Cold::ByTime { extent, .. } => Some(extent.base),
+        }
+    }
+
     /// One batch.
     pub(crate) fn of_batch(file: Arc<DiskFile>, position: u64, header: &BatchHeader) -> Self {
         let stop = (position + header.size() as u64, header.next_offset());

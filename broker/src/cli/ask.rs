@@ -167,8 +167,8 @@ fn of_status(admin: &str, status: &Status) -> CliError {
             ))
         }
         Code::Unknown | Code::Internal if is_hung_up(status) => CliError::Unreachable(format!(
-            "the broker at {admin} closed the connection without an answer: it is starting or stopping, or no broker; try again, \
-             or name another with --admin"
+            "the broker at {admin} closed the connection without an answer: it is starting or stopping, or this is not its admin.listener \
+             (by default port 9192; 9092 is Kafka's); try again, or name another with --admin"
         )),
         Code::Unknown | Code::Internal => CliError::Unreachable(format!(
             "what listens at {admin} does not speak gRPC ({message}); --admin takes the address of a broker's admin.listener, \

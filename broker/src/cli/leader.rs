@@ -89,7 +89,9 @@ impl LeaderVerb {
         }
         match refused {
             0 => Ok(()),
-            _ => Err(CliError::Refused(format!("{refused} of {count} partitions got no leader"))),
+            _ => Err(CliError::Refused(format!(
+                "{refused} of {count} elections were not made; who led leads on"
+            ))),
         }
     }
 }

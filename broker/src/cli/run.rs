@@ -46,7 +46,10 @@ pub(super) fn broker(args: &RunArgs) -> Result<(), CliError> {
 
 /// The first thing that is wrong with the file, and how many more there are.
 fn all_of(file: &Path, first: &ConfigError) -> CliError {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // What cannot be read has one mistake.
+    let Ok(text) = std::fs::read_to_string(file) else {
+        return CliError::Refused(first.to_string());
+    };
     let more = check(file, &text).errors.len().saturating_sub(1);
     let more = match more {
         0 => String::new(),

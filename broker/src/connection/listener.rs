@@ -81,7 +81,9 @@ fn begin(node: &Arc<Node>, stream: TcpStream, peer: SocketAddr, stop: &watch::Re
         tracing::debug!(target: "request", %peer, %error, "a connection ended before it began");
         return;
     }
-    tokio::spawn(serve::serve(node.clone(), stream, peer, place, stop.clone()));
+    // In the order of accepting, whichever task runs first.
+    let number = node.turns.number();
+    tokio::spawn(serve::serve(node.clone(), (number, stream), peer, place, stop.clone()));
 }
 
 /// What every connection between brokers and with clients needs: no delay, and an end when the peer is gone.

@@ -158,18 +158,20 @@ impl ReplicaSession {
         correlation_id: i32,
         flush: &mut Flush,
     ) -> Result<(), String> {
-        // Nobody who is not registered has a turn, nor a position that counts.
-        let registered = node.view.image().brokers.contains_key(&request.follower);
-        let turn = registered.then(|| node.turns.of(request.follower));
-        let _turn = turn.as_ref().map(|turn| turn.take(self.number, &self.out)).transpose()?;
-        if self.parked.is_some() {
-            self.answer(true)?;
-        }
         if request.cluster_id != node.cluster_id {
             return Err(format!(
                 "a follower of another cluster, {:?}, asks here",
                 request.cluster_id.0
             ));
+        }
+        // Nobody who is not registered has a turn, nor a position that counts; nor has an earlier process of the follower (R30).
+        let image = node.view.image();
+        let present = image.brokers.get(&request.follower);
+        let present = present.is_some_and(|broker| request.broker_epoch >= broker.epoch);
+        let turn = present.then(|| node.turns.of(request.follower));
+        let _turn = turn.as_ref().map(|turn| turn.take(self.number, &self.out)).transpose()?;
+        if self.parked.is_some() {
+            self.answer(true)?;
         }
         if request.full {
             self.end();

@@ -78,10 +78,10 @@ enum Ended {
     Stalled,
 }
 
-/// Serves one connection until it ends or `stop` becomes true.
+/// Serves one connection, the one of this number, until it ends or `stop` becomes true.
 pub(super) async fn serve(
     node: Arc<Node>,
-    stream: TcpStream,
+    (number, stream): (u64, TcpStream),
     peer: SocketAddr,
     mut place: Place,
     mut stop: watch::Receiver<bool>,
@@ -96,7 +96,7 @@ pub(super) async fn serve(
         ..FrameLimits::default()
     };
     let mut connection = Connection {
-        number: node.turns.number(),
+        number,
         node,
         peer,
         stream,

@@ -36,7 +36,13 @@ impl Rig {
         let (server, client) = sockets().await;
         let place = self.node.places.take(IpAddr::from([127, 0, 0, 1])).unwrap();
         let peer = client.local_addr().unwrap();
-        tokio::spawn(serve(self.node.clone(), server, peer, place, self.stop.subscribe()));
+        tokio::spawn(serve(
+            self.node.clone(),
+            (self.node.turns.number(), server),
+            peer,
+            place,
+            self.stop.subscribe(),
+        ));
         client
     }
 

@@ -49,15 +49,19 @@ impl Hosted {
         wanted: ByTime,
         current_leader_epoch: Option<LeaderEpoch>,
     ) -> Result<Option<(Offset, i64)>, Condition> {
-        let (mut from, mut rounds) = (Offset(0), 0);
+        let (mut from, mut rounds, mut segment) = (Offset(0), 0, None);
         loop {
             let (before, wait) =
                 (from, if rounds < COLD_LOOKS_MAX { Wait::Never } else { Wait::ForDisk });
             match self.step_by_time(wanted, current_leader_epoch, &mut from, wait)? {
                 FoundByTime::Record(found) => return Ok(found),
                 FoundByTime::Cold(read) => {
+                    let looks_in = read.looks_in();
                     read.run().map_err(|error| self.range_unreadable(&error))?;
-                    rounds = if from > before { 1 } else { rounds + 1 };
+                    // A log has many segments: each is read once, and only what comes again is gone again.
+                    let goes_on = from > before || looks_in > segment;
+                    segment = segment.max(looks_in);
+                    rounds = if goes_on { 1 } else { rounds + 1 };
                 }
             }
         }

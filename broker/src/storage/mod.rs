@@ -146,20 +146,8 @@ impl Storage {
     /// # Errors
     /// The first error; the others are deleted nevertheless, and what was renamed is removed at the next start.
     pub fn delete_all(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
-        let mut each: Vec<Vec<TopicPartition>> = vec![Vec::new(); self.directories.len()];
-        {
-            let mut homes = self.homes();
-            for tp in partitions {
-                for home in homes.remove(tp).unwrap_or_default() {
-                    let Home { directory, topic_id } = home;
-                    each[directory].push(tp.clone());
-                    let key = NoteKey { topic_id, partition: tp.partition };
-                    self.directories[directory].led().forget(key);
-                }
-            }
-        }
         let mut result = Ok(());
-        for (directory, partitions) in self.directories.iter().zip(each) {
+        for (directory, partitions) in self.directories.iter().zip(self.leave(partitions)) {
             // What lies in one that is offline is swept when it is back.
             if let Some(log_dir) = directory.usable()
                 && !partitions.is_empty()
@@ -170,19 +158,32 @@ impl Storage {
         result
     }
 
+    /// They have no home any more, nor a note. Where each was, in the order of the directories.
+    fn leave(&self, partitions: &[TopicPartition]) -> Vec<Vec<TopicPartition>> {
+        let mut each = vec![Vec::new(); self.directories.len()];
+        let mut homes = self.homes();
+        for tp in partitions {
+            for Home { directory, topic_id } in homes.remove(tp).unwrap_or_default() {
+                each[directory].push(tp.clone());
+                let key = NoteKey { topic_id, partition: tp.partition };
+                self.directories[directory].led().forget(key);
+            }
+        }
+        each
+    }
+
     /// Renames the directories of partitions away as stray, wherever they are: they are kept for a week. Their logs must not be open.
     ///
     /// # Errors
     /// The first error; the others are renamed nevertheless, and the next start tries again.
     pub fn set_aside(&self, partitions: &[TopicPartition]) -> Result<(), LogError> {
         let mut result = Ok(());
-        let mut homes = self.homes();
-        for tp in partitions {
-            for home in homes.remove(tp).unwrap_or_default() {
-                // What lies in one that is offline is looked at when it is back.
-                if let Some(log_dir) = self.directories[home.directory].usable() {
-                    result = result.and(log_dir.set_aside(tp));
-                }
+        for (directory, partitions) in self.directories.iter().zip(self.leave(partitions)) {
+            // What lies in one that is offline is looked at when it is back.
+            if let Some(log_dir) = directory.usable()
+                && !partitions.is_empty()
+            {
+                result = result.and(log_dir.set_aside(&partitions));
             }
         }
         result

@@ -203,7 +203,7 @@ impl Storage {
             known.into_iter().partition(|home| home.topic_id == wanted.topic_id);
         for home in &stray {
             if let Some(log_dir) = self.directories[home.directory].usable() {
-                log_dir.set_aside(&wanted.partition)?;
+                log_dir.set_aside(std::slice::from_ref(&wanted.partition))?;
             }
         }
         let place = match right.as_slice() {

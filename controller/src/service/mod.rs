@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use barnabas_controller_core::Defaults;
 use barnabas_proto::v1;
 use barnabas_proto::znode::BrokerNode;
-use barnabas_types::{BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, TopicId, TopicPartition};
+use barnabas_types::{
+    BrokerEpoch, BrokerId, ClusterId, ControllerEpoch, LeaderEpoch, TopicId, TopicPartition,
+};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -150,7 +152,13 @@ impl<C: Connect> Opened<C> {
         let patience = Duration::from_millis(self.config.connection_timeout_ms);
         let begun = Instant::now();
         loop {
-            match older::refuse(&self.first.0, address, logs).await {
+            let failed = |reason| Error::ZooKeeper { connect: address.to_owned(), reason };
+            let same = open::same_cluster(&self.first.0, &self.cluster, ControllerEpoch(0)).await;
+            let compared = match same {
+                Ok(()) => older::refuse(&self.first.0, address, logs).await,
+                Err(reason) => Err(failed(reason)),
+            };
+            match compared {
                 // ZooKeeper stood still, or went away: another session is as good.
                 Err(Error::ZooKeeper { .. }) if open::has_expired(&self.first.0).await => {
                     crate::zookeeper::ZooKeeper::close(&self.first.0);

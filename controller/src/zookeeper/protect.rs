@@ -45,9 +45,9 @@ pub struct Walked {
     pub nodes: u64,
     /// Nodes that were changed.
     pub changed: u64,
-    /// Those that are not as they should be, or were not before; in the order of their paths.
+    /// Those that are not as they should be, or were not before; the uppermost first.
     pub found: Vec<Found>,
-    /// There is no chroot: the root of the ensemble, which others use too, was left alone. Who may delete there may delete `/controller`.
+    /// There is no chroot: the root of the ensemble, which others use too, is left alone. Who may delete there may delete `/controller`.
     pub root_left: bool,
 }
 
@@ -109,7 +109,8 @@ impl Servers {
             left.extend(looked.children);
             walked.found.extend(looked.found);
         }
-        walked.found.sort_by(|a, b| a.path.cmp(&b.path));
+        let depth = |found: &Found| found.path.matches('/').count();
+        walked.found.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.path.cmp(&b.path)));
         Ok(walked)
     }
 }

@@ -141,6 +141,8 @@ async fn a_newcomer_does_it_by_hand() -> Outcome<()> {
     let table = [("127.0.0.1:9292", &*format!("127.0.0.1:{http}"))];
     let said = shell.run(&block(README, "metrics")?, &table).await?.out;
     assert!(said.lines().count() == 10 && said.contains("kafka_"), "{said}");
+    let said = shell.run(&block(README, "logs")?, &[]).await?.out;
+    assert!(said.contains("debug") && said.contains(" topic=orders partition=0 "), "{said}");
     Ok(())
 }
 

@@ -148,7 +148,7 @@ async fn write(
     inventories: &[Inventory],
     dry_run: bool,
 ) -> Result<(), CliError> {
-    nodes::refuse_live(session).await?;
+    nodes::refuse_live(session, !dry_run).await?;
     let present = nodes::read_all(session).await?;
     let holds_cluster = present.contains_key(barnabas_proto::znode::paths::CLUSTER_ID);
     let base = match backup {

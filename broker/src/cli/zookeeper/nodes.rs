@@ -81,7 +81,7 @@ async fn children(session: &Session, path: &str) -> Result<Vec<String>, CliError
 
 /// Refuses while anybody is registered. One that was killed, or that an old snapshot names, is registered until its session ends: that is
 /// waited for.
-pub(super) async fn refuse_live(session: &Session) -> Result<(), CliError> {
+pub(super) async fn refuse_live(session: &Session, patient: bool) -> Result<(), CliError> {
     let began = Instant::now();
     let mut told = Vec::new();
     loop {
@@ -90,13 +90,16 @@ pub(super) async fn refuse_live(session: &Session) -> Result<(), CliError> {
             return Ok(());
         }
         let named = brokers.join(", ");
-        if began.elapsed() > SESSIONS_END_MAX {
+        if !patient || began.elapsed() > SESSIONS_END_MAX {
             return Err(CliError::NotNow(format!(
                 "brokers are registered: {named}; stop them all first, and give the command again"
             )));
         }
         if told != brokers {
-            eprintln!("barnabas: waiting for the sessions of brokers {named} to end");
+            eprintln!(
+                "barnabas: waiting for the sessions of brokers {named} to end, at most {} s",
+                SESSIONS_END_MAX.as_secs()
+            );
             told = brokers;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;

@@ -111,7 +111,7 @@ fn print(walked: &Walked, wish: Wish) {
     }
     if walked.root_left {
         say!(
-            "zookeeper.connect has no chroot, and the root of the ensemble was left alone: whoever may delete there may delete {}",
+            "zookeeper.connect has no chroot, and the root of the ensemble, which others may use too, is left alone: whoever may delete there may delete {}",
             printable("/controller")
         );
     }

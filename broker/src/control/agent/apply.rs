@@ -186,7 +186,7 @@ impl Agent {
         let result = self.storage.set_aside(partitions);
         for tp in partitions {
             let (topic, partition) = (&tp.topic, tp.partition);
-            tracing::warn!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "ZooKeeper does not assign this replica here any more: its directory is set aside as *-stray, and removed in a week");
+            tracing::warn!(target: "state_change", %topic, partition, controller_epoch = %self.controller_epoch, "ZooKeeper does not assign this replica here any more: its directory is set aside as *-stray, and removed by the first start after a week");
         }
         if let Err(error) = result {
             tracing::error!(target: "state_change", controller_epoch = %self.controller_epoch, %error, "a directory cannot be set aside; the next start tries again");

@@ -1,5 +1,7 @@
 //! Why a question is not answered.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde_json::json;
 
@@ -15,12 +17,12 @@ pub(in crate::http) struct Refusal {
     code: &'static str,
     /// For people.
     pub(in crate::http) message: String,
-    retry: bool,
+    retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), retry: false }
+        Self { status, code, message: message.into(), retry_after_ms: None }
     }
 
     /// The question is no question.
@@ -36,13 +38,19 @@ impl Refusal {
     /// Later.
     pub(in crate::http) fn not_ready(message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message);
-        Self { retry: true, ..refusal }
+        Self { retry_after_ms: Some(RETRY_AFTER_MS), ..refusal }
     }
 
     /// Too many ask.
     pub(in crate::http) fn too_many(message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message);
-        Self { retry: true, ..refusal }
+        Self { retry_after_ms: Some(RETRY_AFTER_MS), ..refusal }
+    }
+
+    /// To be asked again when so much time has passed.
+    pub(in crate::http) fn after(self, wait: Duration) -> Self {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Self { retry_after_ms: Some(wait), ..self }
     }
 
     /// Making the answer failed.
@@ -95,8 +103,8 @@ impl Refusal {
     /// As it goes out.
     pub(in crate::http) fn answer(&self) -> Answer {
         let mut error = json!({ "code": self.code, "message": self.message });
-        if self.retry {
-            error["retry_after_ms"] = RETRY_AFTER_MS.into();
+        if let Some(wait) = self.retry_after_ms {
+            error["retry_after_ms"] = wait.into();
         }
         Answer::json(&json!({ "error": error })).with(self.status)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Wrong tokens that one address may say in [`WINDOW`].
 const FAILURES_MAX: u32 = 10;
-const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses that are remembered; those that come when it is full share one count.
 const ADDRESSES_MAX: usize = 1_024;
 

@@ -17,7 +17,7 @@ pub(super) use body::read;
 pub use token::Token;
 
 use super::api::Refusal;
-use failures::Failures;
+use failures::{Failures, WINDOW};
 
 /// The scheme of the header that carries the token.
 const SCHEME: &str = "bearer ";
@@ -58,9 +58,8 @@ impl Operator {
         let now = Instant::now();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.admits(now, peer) {
-            return Err(Refusal::too_many(
-                "too many wrong tokens came from this address; wait a minute",
-            ));
+            let said = "too many wrong tokens came from this address; wait a minute";
+            return Err(Refusal::too_many(said).after(WINDOW));
         }
         match said(headers) {
             Some(said) if self.token.is(said) => Ok(()),
