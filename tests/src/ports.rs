@@ -27,3 +27,22 @@ pub fn free() -> io::Result<u16> {
     }
     Err(io::Error::new(io::ErrorKind::AddrInUse, "all ports from 16000 to 31999 are taken"))
 }
+
+/// Three ports in a row on which nobody listens; the first of them.
+///
+/// # Errors
+/// There are none.
+pub fn three() -> io::Result<u16> {
+    let mut row: Vec<u16> = Vec::new();
+    for _ in 0..1000 {
+        let port = free()?;
+        if row.last().is_some_and(|last| last + 1 != port) {
+            row.clear();
+        }
+        row.push(port);
+        if row.len() == 3 {
+            return Ok(row[0]);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no three free ports in a row"))
+}

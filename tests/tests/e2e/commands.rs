@@ -104,26 +104,10 @@ impl Drop for Dev {
     }
 }
 
-/// Three ports in a row that nobody listens on; the first of them.
-fn three_ports() -> Outcome<u16> {
-    let mut row: Vec<u16> = Vec::new();
-    for _ in 0..1000 {
-        let port = ports::free()?;
-        if row.last().is_some_and(|last| last + 1 != port) {
-            row.clear();
-        }
-        row.push(port);
-        if row.len() == 3 {
-            return Ok(row[0]);
-        }
-    }
-    Err("no three free ports in a row".into())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_does_it_by_hand() -> Outcome<()> {
     let directory = fresh_directory()?;
-    let (kafka, admin, http) = (three_ports()?, three_ports()?, three_ports()?);
+    let (kafka, admin, http) = (ports::three()?, ports::three()?, ports::three()?);
     let environment = vec![("BARNABAS_ADMIN".to_owned(), format!("127.0.0.1:{admin}"))];
     let shell = Shell { directory: directory.clone(), environment, functions: String::new() };
     let _dev = Dev(directory.clone());

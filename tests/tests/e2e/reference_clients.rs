@@ -28,7 +28,7 @@ struct Lab {
 impl Lab {
     async fn start() -> Outcome<Self> {
         let directory = fresh_directory()?;
-        let (kafka, admin, http) = (three_ports()?, three_ports()?, three_ports()?);
+        let (kafka, admin, http) = (ports::three()?, ports::three()?, ports::three()?);
         let program = program()?;
         let option = |name: &str, port: u16| [format!("--{name}-port"), port.to_string()];
         let dev = Command::new(&program)
@@ -98,22 +98,6 @@ impl Drop for Lab {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
-}
-
-/// Three ports in a row that nobody listens on; the first of them.
-fn three_ports() -> Outcome<u16> {
-    let mut row: Vec<u16> = Vec::new();
-    for _ in 0..100 {
-        let port = ports::free()?;
-        if row.last().is_some_and(|last| last + 1 != port) {
-            row.clear();
-        }
-        row.push(port);
-        if row.len() == 3 {
-            return Ok(row[0]);
-        }
-    }
-    Err("no three free ports in a row".into())
 }
 
 /// Blocks of the page that have a name.
