@@ -151,8 +151,7 @@ async fn what_a_producer_loses_and_repeats_and_what_ends_it() -> Outcome<()> {
 
     let said = lab.run("duplicates")?;
     let repeated = numbers(&said, "idempotence false: records");
-    // Mostly twice, and not always: what a stopped process had received over a connection that ended meanwhile may be gone with it.
-    assert!(repeated[0] >= repeated[1] && repeated[1] == 1001, "all are there: {repeated:?}");
+    assert!(repeated[0] > repeated[1] && repeated[1] == 1001, "written twice: {repeated:?}");
     assert_eq!(numbers(&said, "idempotence true: records"), [1001, 1001]);
     Ok(())
 }
