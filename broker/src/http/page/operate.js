@@ -46,7 +46,8 @@ window.operatorOf = (ui) => {
     return opened;
   }
   const close = () => dialog.close();
-  dialog.addEventListener("close", () => { opened += 1; dialog.replaceChildren(); });
+  // The event comes a moment after the dialog was closed: it may show something else by then.
+  dialog.addEventListener("close", () => { if (dialog.open) return; opened += 1; dialog.replaceChildren(); });
   const button = (text, onclick, cls) => h("button", { type: "button", class: cls, onclick }, text);
   const feet = (...buttons) => h("div", { class: "feet" }, ...buttons.filter(Boolean));
   const part = (title, ...kids) => h("section", {}, h("h3", {}, title), ...kids);
